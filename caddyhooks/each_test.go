@@ -90,7 +90,7 @@ func TestEachMatchBecomesARun(t *testing.T) {
 	})
 	t.Run("of too many", func(t *testing.T) {
 		s.Post("/api/hooks/own-chats", alerts(101)).WantError(t, 413, "100")
-		s.Post("/api/hooks/wake-alerts", `{"alerts":[{"status":"firing","name":"a"},{"status":"firing","name":" "}]}`).WantError(t, 400, "item 2 of this body gives is blank")
+		s.Post("/api/hooks/wake-alerts", `{"alerts":[{"status":"firing","name":"a"},{"status":"firing","name":" "}]}`).WantError(t, 400, "item 2 of this body is blank")
 	})
 	t.Run("of none", func(t *testing.T) {
 		wantIgnored(t, s.Post("/api/hooks/agent-alerts", alerts(0)))

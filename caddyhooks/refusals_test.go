@@ -136,7 +136,7 @@ func TestRefusedRequestsAreInTheLogAndInTheAdminAPI(t *testing.T) {
 		{"malformed JSON", loudPost(s, "wake", `{"text":`), "wake", 400, "the body is not the JSON that is expected here", 8},
 		{"missing field", loudPost(s, "agent", `{}`), "agent", 400, "the field message is missing or wrong", 2},
 		{"message in place of text", loudPost(s, "wake", `{"message":"a"}`), "wake", 400, "the field text is missing or wrong", 15},
-		{"blank message", loudPost(s, "blank", `{"a":" "}`), "blank", 400, "The message that this body gives is blank.", 9},
+		{"blank message", loudPost(s, "blank", `{"a":" "}`), "blank", 400, "The message made from this body is blank.", 9},
 		{"bad key", loudPost(s, "wake", body, "Webhook-Id", ""), "wake", 400, "The header Webhook-Id must be sent once and hold a key of 1 to 256 characters, bare or as a quoted string.", 12},
 		{"no token", s.Request("POST", "/api/hooks/wake", body), "wake", 401, "no token was sent", 12},
 		{"wrong token", s.Request("POST", "/api/hooks/wake", body, "X-Service-Token", badToken), "wake", 401, "the token is not one of the accepted tokens", 12},

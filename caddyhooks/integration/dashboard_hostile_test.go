@@ -79,7 +79,7 @@ func TestTextsFromOutsideStayTexts(t *testing.T) {
 	} {
 		d.look(tab, p.fragment)
 		if p.name == "run that asked" {
-			for _, text := range []string{"The agent had lost the session of this chat and began a new one.", "rejected", "allowed", "It asked 2 more times than are kept."} {
+			for _, text := range []string{"The agent had lost the session of this chat and began a new one.", "rejected", "allowed", "2 more requests not kept."} {
 				tab.WaitText(text)
 			}
 			for _, look := range []browsertest.Look{browsertest.Narrow, browsertest.Light} {

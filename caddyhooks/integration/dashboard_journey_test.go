@@ -77,7 +77,7 @@ func TestDashboardLeadsFromNothingToARetriedDelivery(t *testing.T) {
 	tab.Click("link", "Chats")
 	tab.Wait("heading", "Chats")
 	tab.Click("link", "shop:berlin.*")
-	tab.Within("log", "Conversation in shop:berlin").Wait("article", "Told by orders")
+	tab.Within("log", "Conversation in shop:berlin").Wait("article", "Message from orders")
 	tab.WaitText("Noted: Order 12345678901234567890: Ring twice (<missing>)")
 
 	// A callback that is given up is sent again.

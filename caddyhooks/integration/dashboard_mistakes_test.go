@@ -82,7 +82,7 @@ func TestDashboardSaysHowManyDeliveriesWereSentAgain(t *testing.T) {
 	tab.Click("button", "Drop all dead")
 	tab.Click("button", "Drop 2")
 	tab.WaitText("2 dropped.")
-	tab.WaitText("Nothing waits to be sent out.")
+	tab.WaitText("No delivery is waiting.")
 	tab.WantNoComplaint()
 }
 
@@ -117,7 +117,7 @@ func TestDashboardShowsTheChatThatWasSearchedFor(t *testing.T) {
 	tab.Fill("Search for a chat", "fir")
 	tab.Wait("log", "Conversation in first")
 	tab.Fill("Search for a chat", "nobody")
-	tab.WaitText("No chat has that in its id.")
+	tab.WaitText("No chat id contains that.")
 	tab.Until("no chat is open", `!document.querySelector('[role=log]')`)
 	tab.WantNoComplaint()
 }
@@ -142,7 +142,7 @@ func TestDashboardSaysThatARunWasRunAgain(t *testing.T) {
 	for _, page := range []string{"#/runs/" + id, "#/chats?chatId=greetings"} {
 		d.look(tab, page)
 		tab.Click("button", "Run again")
-		tab.WaitText("It was run again already, as " + again)
+		tab.WaitText("This run was already run again, as " + again)
 		tab.Click("button", "Cancel")
 	}
 	tab.WantNoComplaint()

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/browsertest"
@@ -65,6 +66,9 @@ func TestReadOnlyOperatorMayOnlyLook(t *testing.T) {
 			.map(e => e.textContent || e.getAttribute('aria-label') || e.id).filter(name => /save|generate|add|delete|drop|remove|cancel|send (all )?(dead |pending )?(again|now|a test)|run again|switch|field-/i.test(name))`)
 		if len(offered) != 0 {
 			t.Errorf("%s offers %q", p.fragment, offered)
+		}
+		if strings.HasPrefix(p.fragment, "#/settings") {
+			tab.Until(p.fragment+" says why, beside what saves", `document.querySelector('.save-bar').innerText.includes('You may look here, but change nothing.')`)
 		}
 	}
 	tab.WantNoComplaint()

@@ -100,7 +100,7 @@ func TestDashboardSetsUpASender(t *testing.T) {
 		t.Errorf("with both secrets the answers are %d and %d", one, two)
 	}
 	tab.Click("button", "Remove secret 1")
-	tab.WaitText("goes when you save")
+	tab.WaitText("removed when you save")
 	save()
 	tab.WaitNoText("secret 2")
 	if one, two := answers(first), answers(second); one != http.StatusUnauthorized || two != http.StatusAccepted {
@@ -179,7 +179,7 @@ func TestDashboardSavesWhatSendersNeed(t *testing.T) {
 	tab.Fill("Status of the answer", "204")
 	tab.Fill("Payload", `{"alerts":[{"labels":{"alertname":"DiskFull"}},{"labels":{"alertname":"Down"}}]}`)
 	tab.WaitText("2 runs, the first is shown")
-	unfold(tab, "Several of them in one turn")
+	unfold(tab, "Several runs in one turn")
 	tab.WaitText("[2 of 2, accepted")
 	tab.Picture("storms")
 	tab.WantAccessible()

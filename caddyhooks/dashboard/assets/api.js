@@ -19,7 +19,7 @@ const base = new URL("api/", location.href.replace(/[?#].*/, ""));
 const meanings = {
 	401: "You are not signed in any more. Reload the page to sign in.",
 	403: "You may not do this.",
-	404: "This is not there (any more).",
+	404: "It does not exist (any more).",
 	412: "It was changed by somebody else in the meantime.",
 	502: "The server behind this page does not answer.",
 	503: "The server is busy. Try again in a moment.",

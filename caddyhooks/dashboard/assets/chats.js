@@ -49,7 +49,7 @@ export async function show(page) {
 			},
 		}, el("span.t", el("b.mono", { title: one.chatId }, shortChat(one.chatId)), el("span.muted.small", since(one.lastAt))),
 			el("span.p", one.status && one.status !== "completed" && [el("span", { class: isOpen(one.status) ? "" : "bad-text" }, capital(statusWord(one.status))), " · "], one.preview ?? count(one.runs, "run"))))),
-		!chats.length && !trouble.firstChild && el("li", search.value ? empty("No chat has that in its id.") : empty("There are no chats yet.", "A run with a chat id that somebody chose begins one.")));
+		!chats.length && !trouble.firstChild && el("li", search.value ? empty("No chat id contains that.") : empty("There are no chats yet.", "A run that names its chat starts one.")));
 		put(older, cursor && button("Older", () => load(true), { class: "small" }));
 		older.hidden = !cursor;
 	}
@@ -145,9 +145,9 @@ function conversation(page, into, chat) {
 		const sent = list(run.deliveries).map(d => d.status === "delivered" ? el("span", icon("send"), ` sent to ${d.target}`)
 			: [badge(d.status), el("a", { href: page.link("deliveries", { status: d.status }) }, `to ${d.target}`)]);
 		return el("div.run",
-			el("article.turn.in", { "aria-label": `Told by ${run.hook}` }, el("div.who", el("b", run.hook), tag("outside"), run.name && tag(run.name), run.test && tag("test"), time(run.acceptedAt, { always: true })),
-				run.message === undefined ? muted("Its input is not kept.") : bubble(run, "message"), run.messageCut && muted("Cut: it was longer than what is kept."),
-				!ended && el("div.after", badge(run.status), run.startedAt ? el("span", "began ", since(run.startedAt)) : el("span", waits(run)),
+			el("article.turn.in", { "aria-label": `Message from ${run.hook}` }, el("div.who", el("b", run.hook), tag("outside"), run.name && tag(run.name), run.test && tag("test"), time(run.acceptedAt, { always: true })),
+				run.message === undefined ? muted("The message is not kept.") : bubble(run, "message"), run.messageCut && muted("Cut: only the beginning was kept."),
+				!ended && el("div.after", badge(run.status), run.startedAt ? el("span", "started ", since(run.startedAt)) : el("span", waits(run)),
 					button("Cancel", () => askCancel(page, 1, async cancel => { await cancel(run); await load(); }), { class: "small danger", ...page.acting }), link)),
 			ended && el("article", { class: `turn reply ${good ? "" : "bad"}`, "aria-label": "Agent" }, el("div.who", el("b", "Agent"), time(run.finishedAt, { always: true })),
 				good ? run.reply ? bubble(run, "reply") : el("div.bubble.muted", "No answer.") : el("div.bubble", run.errorMessage || (run.cancelledBy ? `Cancelled by ${run.cancelledBy}.` : capital(statusWord(run.status)))),

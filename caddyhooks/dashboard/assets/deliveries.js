@@ -13,7 +13,7 @@ const triesColumns = [["When"], ["Took", "right"], ["Outcome"]];
 /** A host as people write it. */
 const plain = (target = "") => target.replace(/^https?:\/\//, "").replace(/:(443|80)$/, "");
 const many = (n = 0, kind = "") => count(n, `${kind}delivery`, `${kind}deliveries`);
-const forGood = "What is dropped is never sent, and cannot be brought back.";
+const forGood = "A dropped delivery is never sent, and cannot be restored.";
 
 /** @param {Page} page */
 export async function show(page) {
@@ -24,7 +24,7 @@ export async function show(page) {
 	const picked = new Set();
 	/** Receivers seen so far. @type {Map<string, string>} */
 	const seen = new Map(list((await page.about()).channels).map(one => [`channel:${one.name}`, `channel ${one.name}`]));
-	/** Hosts and channels that are left alone. @type {any[]} */
+	/** Hosts and channels that get nothing for a while. @type {any[]} */
 	let alone = [];
 	let cursor = "", turn = 0;
 	const trouble = el("div"), bar = el("div"), foot = el("div.foot"), body = el("div"), to = el("span");
@@ -85,7 +85,7 @@ export async function show(page) {
 		put(bar, n > 0 && el("div.banner", `${number(n)} selected`, spring(),
 			button(`Send ${number(n)} again`, () => ask({ title: `Send ${many(n)} again?`, yes: "Send again", act: () => sendAgain(ids) }), { class: "small" }),
 			button(`Drop ${number(n)}`, () => askDrop(ids), { class: "small danger" }),
-			button("None", () => { picked.clear(); for (const box of body.querySelectorAll("input")) box.checked = false; drawBar(); }, { class: "small" })));
+			button("Clear", () => { picked.clear(); for (const box of body.querySelectorAll("input")) box.checked = false; drawBar(); }, { class: "small" })));
 	}
 
 	function row(/** @type {any} */ d) {
@@ -122,7 +122,7 @@ export async function show(page) {
 		await attempt(cell, async () => {
 			const d = await api.get(one(id), {}, signal), tries = list(d.history);
 			put(cell, el("div.stack",
-				facts([["To", d.target], ["Chat", d.chatId], ["Run", `${d.runId}, ${statusWord(d.runStatus)}`], ["Made", time(d.createdAt)]]),
+				facts([["To", d.target], ["Chat", d.chatId], ["Run", `${d.runId}, ${statusWord(d.runStatus)}`], ["Created", time(d.createdAt)]]),
 				tries.length > 0 && table({ caption: "Attempts", class: "tight", columns: triesColumns, rows: tries.map(at => tr(triesColumns, [time(at.at), duration(at.seconds), at.error || `Answered ${at.status}`])) }),
 				[["Last answer", d.lastAnswer], ["What is sent", d.body]].map(([label, text]) => text && [el("h3", label), longText(text, label)])));
 		});
@@ -159,8 +159,8 @@ export async function show(page) {
 			load();
 		}));
 		put(body, shown.size ? table({ caption: "Deliveries", class: "cards out-cards", columns, rows: [...shown.values()].flatMap(line => [line.node, line.more]) })
-			: empty(status() || where() ? `There is no ${status() || "open"} delivery${where()}.` : "Nothing waits to be sent out.", "Answers go out to callback URLs and channels. Those that could not be sent wait here."));
-		put(foot, el("span", alone.map(each => `${each.host ? plain(each.host) : `Channel ${each.channel}`} is left alone until ${clock(each.until, { short: true })}. `)), spring(), cursor && button("Older", () => load(true), { class: "small" }));
+			: empty(status() || where() ? `There is no ${status() || "open"} delivery${where()}.` : "No delivery is waiting.", "Answers go to callbacks and channels. Deliveries that have not arrived are listed here."));
+		put(foot, el("span", alone.map(each => `${each.host ? plain(each.host) : `Channel ${each.channel}`} is paused until ${clock(each.until, { short: true })}. `)), spring(), cursor && button("Older", () => load(true), { class: "small" }));
 		foot.hidden = !alone.length && !cursor;
 	}
 

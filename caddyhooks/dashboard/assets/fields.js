@@ -146,7 +146,7 @@ function makeSecrets(name, locked) {
 		input.placeholder = stay ? `${mask} is set; another works beside it` : "";
 		generate.hidden = Boolean(theirs);
 		put(fresh, theirs && !stay ? muted(`Paste the secret that ${theirs} shows you.`) : made && [muted("Give this to the sender now. It is shown once."), codeLine(made, "Copy the secret")]);
-		put(old, kept.map((stays, i) => el("li", mono(mask), muted(!stays ? "goes when you save" : kept.length > 1 ? `secret ${i + 1}` : "in force"), spring(),
+		put(old, kept.map((stays, i) => el("li", mono(mask), muted(!stays ? "removed when you save" : kept.length > 1 ? `secret ${i + 1}` : "in force"), spring(),
 			!locked && button(stays ? "Remove" : "Keep", () => { kept[i] = !stays; changed(); }, { class: stays ? "small danger" : "small", "aria-label": `${stays ? "Remove" : "Keep"} secret ${i + 1}` }))));
 	}
 	const one = make(name, input, box, "Secret", {
@@ -194,14 +194,14 @@ export function makeFields(about, locked) {
 	add("hmacPrefix", "Prefix", text());
 	all.set("hmacSecret", makeSecrets("hmacSecret", locked));
 	all.set("authSecret", makeSecrets("authSecret", locked));
-	add("algorithm", "Algorithm", pick("", "SHA-256", [["sha512", "SHA-512"], ["sha1", "SHA-1, for old senders alone"]]));
+	add("algorithm", "Algorithm", pick("", "SHA-256", [["sha512", "SHA-512"], ["sha1", "SHA-1, for old senders only"]]));
 	add("signed", "What is signed", text({ placeholder: "{@body}" }), ["Such as ", mono("{@header.X-Timestamp}.{@body}"), ". Blank: the body."]);
 	add("timestampHeader", "Header with the time of the signature", text(), "In seconds since 1970. Blank: the time is not checked.");
 	add("authTolerance", "How old a signature may be, in seconds", seconds());
 	add("from", "Addresses of callers", text({ placeholder: "192.0.2.0/24", "data-kind": "list" }), "Ranges, separated by spaces. Callers from elsewhere are answered 403. Blank: any.");
 	for (const [name, label, sample, hint] of [
-		["only", "Only if", "$.action == 'opened'", ["All of these must hold: an expression on the body, ", mono("header X-GitHub-Event issues"), " or ", mono("query team a b"), "; ", mono("not"), " before it turns it round."]],
-		["skip", "Skip if", "$.sender.type == 'Bot'", "None of these may hold. What is left out is answered 200, and listed beside the refused requests."],
+		["only", "Only if", "$.action == 'opened'", ["All of these must hold: an expression on the body, ", mono("header X-GitHub-Event issues"), " or ", mono("query team a b"), "; ", mono("not"), " before it means the opposite."]],
+		["skip", "Skip if", "$.sender.type == 'Bot'", "None of these may hold. A request that is ignored is answered 200, and listed under Refused."],
 	]) {
 		const lines = makeLines(String(name), String(label), String(sample), hint);
 		if (locked) lines.lock();
@@ -210,22 +210,22 @@ export function makeFields(about, locked) {
 	add("each", "A run for each match of", text({ placeholder: "$.alerts[?@.status == 'firing']", class: "mono" }), ["Placeholders then address the match, and ", mono("{@root.…}"), " the whole body. Blank: one run for a request."]);
 	add("body", "Form of the body", pick("", "JSON", [["form", "form (name=value)"], ["auto", "either, by the Content-Type"]]));
 	add("maxPayloadSize", "Largest body", text({ "data-kind": "size" }), "Such as 64 KB. Blank: as in the settings.");
-	add("foldSeconds", "Wait for more, in seconds", seconds(), "What comes for one chat within that time goes into one turn. Blank: each run has its own.");
+	add("foldSeconds", "Wait for more, in seconds", seconds(), "Runs of one chat within that time share one turn. Blank: each run has its own.");
 	add("foldMax", "Runs in one turn, at most", number(), "Blank: 100.");
-	add("rate", "Rate", text({ placeholder: "60/1h" }), ["Such as ", mono("60/1h"), ". More is answered 429. Blank: any number."]);
+	add("rate", "Rate", text({ placeholder: "60/1h" }), ["Such as ", mono("60/1h"), ". Requests beyond that are answered 429. Blank: no limit."]);
 	add("workers", "Runs at once", number(), `Blank: up to ${about.workers}, all workers.`);
 	add("respondStatus", "Status of the answer", number(), "From 200 to 299. Blank: 202, or 200 for wake and senders that want it.");
-	add("respondBody", "Body of the answer", area(2), "For senders that want a text of their own. Blank: as usual.");
+	add("respondBody", "Body of the answer", area(2), "For senders that expect a certain text. Blank: the usual answer.");
 	add("messageTemplate", "Message", area(), ["Placeholders: ", mono("{issue.title}"), ", ", mono("{labels[0].name}"), ", ", mono("{@header.X-GitHub-Event}"), ", ", mono('{body | truncate 2000}'), ". Blank: the body as it is."]);
 	add("chatId", "Chat", text(), "Runs of one chat are carried out one after the other. Placeholders are allowed. Blank: webhook:default, or a new chat for every agent run.");
 	add("model", "Model tier", pick("", "the runner's own", tiers));
 	add("runner", "Runner", pick("", "as configured", list(about.runners).map(one => [one.name, `${one.name} (${one.kind})`])), "As configured: the one for the model tier, or else the default one.");
-	add("memoryPreset", "Memory", pick("", "as in the settings", list(about.memoryPresets).map(preset => [preset])));
+	add("memoryPreset", "Memory preset", pick("", "as in the settings", list(about.memoryPresets).map(preset => [preset])));
 	add("timeoutSeconds", "Time limit of a run, in seconds", seconds(), `Blank: as in the settings. At most ${duration(about.maxTimeoutSeconds)}.`);
-	add("queueTimeSeconds", "Longest wait in the queue, in seconds", seconds(), `Blank: ${duration(about.queueTimeSeconds)}, which is the most.`);
-	add("idempotencyHeader", "Header with the sender's id of a request", text(), "A second request with the same id starts no run. Blank: that of the sender, or Idempotency-Key or webhook-id.");
+	add("queueTimeSeconds", "Longest wait in the queue, in seconds", seconds(), `Blank: ${duration(about.queueTimeSeconds)}, which is the longest.`);
+	add("idempotencyHeader", "Header with the sender's id of a request", text(), "A second request with the same id starts no run. Blank: the sender's own header, Idempotency-Key or webhook-id.");
 	add("untrusted", "Values from the payload", pick("", "inserted as they are", [["wrap", "marked as outside text"]]));
-	add("historySeconds", "Keep a run's input, in seconds", seconds(), "0: not at all. Blank: as in the settings, which is the most.");
+	add("historySeconds", "Keep a run's input, in seconds", seconds(), "0: not at all. Blank: as in the settings, which is the longest.");
 	add("metadata", "Metadata, a JSON object", area(4, "json"), "The runner gets it with every message.");
 	add("syncResponse", "Wait for the run, and send its answer", box());
 	add("responseJsonSchema", "Answer schema (JSON Schema, Draft 2020-12)", area(8, "json"), "For the action agent: the caller waits, and gets JSON that matches. Blank: the answer is text.");

@@ -12,7 +12,7 @@ const json = { "Content-Type": "application/json" };
 // For the page of a hook that was just added: the secret that was just made, and what the server warned of.
 let fresh = "", advice = /** @type {string[]} */ ([]);
 
-export const pinnedWhy = "Set in Caddy's configuration, and changed only there.";
+export const pinnedWhy = "Set in Caddy's configuration: change it there.";
 
 const quoted = (text = "") => `'${text.replaceAll("'", "'\\''")}'`;
 const hookURL = (/** @type {any} */ about, name = "") => `${about.urls?.[0] ?? `https://<your site>${about.path}`}/${name}`;
@@ -43,7 +43,7 @@ export async function show(page) {
 	const { api, signal, readOnly } = page;
 	const name = page.path[0] ?? "", from = name || page.params.get("copy"), path = pathOf(name);
 	page.title(name || "New hook");
-	const lost = (/** @type {unknown} */ error) => { put(page.main, head(from), errorNote(error), el("p", "A hook that is saved and not in force is listed under ", el("a", { href: page.link("settings") }, "Webhooks"), ", with the reason.")); };
+	const lost = (/** @type {unknown} */ error) => { put(page.main, head(from), errorNote(error), el("p", "A hook that is saved but not in force is listed under ", el("a", { href: page.link("settings") }, "Webhooks"), ", with the reason.")); };
 	const [about, answer, recent] = await Promise.all([page.about(), from ? api.request("GET", pathOf(from)).catch(lost) : null, name ? api.get("samples", { hook: name }).catch(() => null) : null]);
 	if (answer === undefined) return;
 	let samples = list(recent?.samples);
@@ -60,7 +60,7 @@ export async function show(page) {
 	const trouble = el("div"), conflict = el("div"), warned = el("div.stack", { "aria-live": "polite" }), url = el("div");
 
 	/** A sentence of the server, with the labels of fields instead of their names in JSON. */
-	const worded = (text = "") => capital(text.replace(/^\w+|\b[a-z]+[A-Z]\w*/g, key => fields.get(key === "template" ? "messageTemplate" : key)?.label ?? key));
+	const worded = (text = "") => capital(text.replace(/ \(\w+ in a Caddyfile\)/g, "").replace(/^\w+|\b[a-z]+[A-Z]\w*/g, key => fields.get(key === "template" ? "messageTemplate" : key)?.label ?? key));
 	const warn = (texts = [""]) => put(warned, texts.map(text => el("div.says.late", icon("warn"), el("span", worded(text)))));
 	/** The mapping as JSON. */
 	function body() {
@@ -99,7 +99,7 @@ export async function show(page) {
 	const conditions = () => ["only", "skip"].flatMap(key => value(key) ? value(key).split("\n") : []).length;
 	const out = fold("Send the answer out", ["callbackUrl", "deliver", "channel", "to"], () => [value("deliver") && `channel ${value("channel")}, to ${value("to")}`, value("callbackUrl") && "callback", !value("deliver") && !value("callbackUrl") && "nowhere"]);
 	const folds = [
-		fold("Which requests count", ["only", "skip", "each", "body", "maxPayloadSize"], () => [conditions() ? count(conditions(), "condition") : !value("each") && "all", value("each") && "a run for each match", value("body") && `${value("body")} bodies`, value("maxPayloadSize") && `up to ${value("maxPayloadSize")}`]),
+		fold("Which requests count", ["only", "skip", "each", "body", "maxPayloadSize"], () => [conditions() ? count(conditions(), "condition") : !value("each") && "all", value("each") && "a run for each match", value("body") && (value("body") === "auto" ? "JSON or form" : "form"), value("maxPayloadSize") && `up to ${value("maxPayloadSize")}`]),
 		fold("Who may call", ["from", "algorithm", "signed", "timestampHeader", "authTolerance"], () => [value("from") ? `from ${value("from")}` : "any address", isShown("algorithm") && value("algorithm"), isShown("signed") && value("signed") && "signed parts", isShown("authTolerance") && span("authTolerance", "within")]),
 		fold("Batching and rate limits", ["foldSeconds", "foldMax", "rate", "workers"], () => [span("foldSeconds", "folded for"), value("rate") && `at most ${value("rate")}`, value("workers") && `${value("workers")} at once`, !["foldSeconds", "rate", "workers"].some(value) && "a turn for each run"]),
 		fold("Answer to the caller", ["syncResponse", "respondStatus", "respondBody"], () => [value("syncResponse") ? value("responseJsonSchema") ? "JSON by a schema" : "the answer" : value("respondStatus") || (value("action") === "wake" ? "200" : `${scheme().successStatus || 202} and a run id`), value("respondBody") && "a text of its own"]),
@@ -132,10 +132,10 @@ export async function show(page) {
 		of("runner").box.hidden = list(about.runners).length < 2 && !value("runner");
 		for (const one of folds) one.draw();
 		out.node.hidden = value("action") === "wake" && !out.used();
-		put(url, called ? codeLine(hookURL(about, called), "Copy the URL") : muted("It ends with the name."));
+		put(url, called ? codeLine(hookURL(about, called), "Copy the URL") : muted("It ends with the name of the hook."));
 		undo.disabled = !dirty;
 		test.disabled = readOnly || !name || dirty;
-		test.title = page.readOnlyWhy || test.disabled ? "Save first: a test uses what is saved." : "";
+		test.title = page.readOnlyWhy || (test.disabled ? "Save first: a test uses what is saved." : "");
 		put(state, why || (dirty ? "Not saved yet." : "Takes effect on the next request."));
 		later();
 	}
@@ -228,7 +228,7 @@ export async function show(page) {
 			: n > 0 && `${n === 1 ? "The placeholder is" : `All ${n} placeholders are`} in this payload.`, rest.map(text => el("span.bad-text", ` ${worded(text)}`)));
 		put(verdict, outcome(data));
 		drawLately(list(data.samples));
-		put(together, data.folded && el("details.small", { open: together.querySelector("details")?.open }, el("summary", "Several of them in one turn"), el("div.text", { tabindex: "0", role: "region", "aria-label": "Folded message" }, el("pre", data.folded))));
+		put(together, data.folded && el("details.small", { open: together.querySelector("details")?.open }, el("summary", "Several runs in one turn"), el("div.text", { tabindex: "0", role: "region", "aria-label": "Folded message" }, el("pre", data.folded))));
 		if (data.warnings) warn(data.warnings);
 	}
 	/** What would become of a request. @param {{ignored?: string, runs: number, problem?: string}} one */
@@ -237,7 +237,7 @@ export async function show(page) {
 	/** What would have become of the last requests. @param {any[]} all */
 	function drawLately(all) {
 		const left = all.filter(one => one.ignored).length, refused = all.filter(one => one.problem).length;
-		put(lately, all.length > 0 && (conditions() > 0 || value("each") || refused > 0) && el("details.small", { open: lately.querySelector("details")?.open }, el("summary", left || !refused ? `Would have ignored ${left} of the last ${all.length}` : "", left && refused ? ", and " : "", refused > 0 && `${left ? "" : "Would have "}refused ${refused}${left ? "" : ` of the last ${all.length}`}`),
+		put(lately, all.length > 0 && (conditions() > 0 || value("each") || refused > 0) && el("details.small", { open: lately.querySelector("details")?.open }, el("summary", left || !refused ? `Would have ignored ${left} of the last ${all.length} requests` : "", left && refused ? ", and " : "", refused > 0 && `${left ? "" : "Would have "}refused ${refused}${left ? "" : ` of the last ${all.length} requests`}`),
 			el("ul.folds", all.map((one, i) => el("li.value", since(one.at), outcome(one) || badge("ok", "a run"), spring(), button("Show", () => showRecent(one.at), { class: "small", "aria-label": `Show request ${i + 1}` }))))));
 	}
 
@@ -257,7 +257,7 @@ export async function show(page) {
 	/** Shows how the payload is sent, with its signature where the saved hook has a secret to sign with. */
 	async function sign() {
 		const text = payloadText(), request = parameters(), by = list(about.schemes).find(one => JSON.stringify(one.name) === (saved.get("authMode") ?? '"bearer"')) ?? {};
-		if (!name || by.signs && readOnly) return void put(signature, muted(name ? page.readOnlyWhy : "Once the hook is saved it can be tried here."));
+		if (!name || by.signs && readOnly) return void put(signature, muted(name ? page.readOnlyWhy : "Save the hook to try it here."));
 		const key = etag + text + JSON.stringify(request);
 		if (signedKey === key) return;
 		signedKey = key;
@@ -331,7 +331,7 @@ export async function show(page) {
 		why && note("late", why),
 		el("div.editor", el("div.stack", trouble, conflict, form), el("div.stack",
 			panel("Preview", el("div.body.stack", verdict, el("div.text", { tabindex: "0", role: "region", "aria-label": "Message" }, preview), told, together, lately), chat),
-			panel("Payload", el("div.body.stack", payload, el("details.small", el("summary", "Headers and query"), headers, muted("A line that begins with ? is the query. Those that may hold a secret are not kept."))), source),
+			panel("Payload", el("div.body.stack", payload, el("details.small", el("summary", "Headers and query"), headers, muted("A line that begins with ? is the query. Headers that may hold a secret are not kept."))), source),
 			panel("Try it", el("div.body.stack", signature, result), test))));
 	fill(answer?.text, name && answer ? answer.etag : "");
 	take();

@@ -33,7 +33,7 @@ const wear = (theme = "") => {
 };
 wear(pref("theme"));
 
-const readOnlyWhy = "You may look here, and not change anything.";
+const readOnlyWhy = "You may look here, but change nothing.";
 /** @type {any} */
 let me = { instances: ["default"], readOnly: false };
 let api = makeApi("default");
@@ -213,7 +213,7 @@ const counter = (kind, n) => { find(`[data-count=${kind}]`).textContent = n ? `$
 function help() {
 	if (document.querySelector("dialog[open]")) return;
 	const keys = [...Object.entries(goTo).map(([key, page]) => [`g ${key}`, titleOf(page)]), ["j k", "next and previous row"], ["Enter", "open the row"], ["x", "select the row"], ["/", "search"], [".", "pause, or go on"], ["?", "this list"], ["Esc", "close, or leave a field"]];
-	const own = checkbox("Single keys are on", { checked: keysOn, change: () => { keysOn = own.box.checked; pref("keys", keysOn ? "on" : "off"); } });
+	const own = checkbox("Single-letter keys work", { checked: keysOn, change: () => { keysOn = own.box.checked; pref("keys", keysOn ? "on" : "off"); } });
 	const zone = segment("Times", [["local", "Local"], ["utc", "UTC"]], usesUTC() ? "utc" : "local", value => {
 		zone.press(value);
 		useUTC(value === "utc");

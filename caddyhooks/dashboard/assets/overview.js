@@ -54,12 +54,12 @@ export async function show(page) {
 		const f = data.figures, bad = f.failed + f.timedOut + f.expired, ended = bad + f.completed + f.cancelled;
 		/** @type {[path: string, params: Record<string, string>, name: string, value: string, detail: string, bad?: boolean][]} */
 		const six = [
-			["runs", { since: range }, "Accepted", number(f.accepted), `${number(Math.round(f.accepted / ranges[range][2] * 10) / 10)} a minute`],
+			["runs", { since: range }, "Accepted", number(f.accepted), `${number(Math.round(f.accepted / ranges[range][2] * 10) / 10)} per minute`],
 			["runs", { status: "running" }, "Running", number(f.running), `of ${count(f.workers, "worker")}`],
-			["runs", { status: "queued" }, "Queued", number(f.queued), f.queued ? `oldest ${duration(f.oldestSeconds)}` : "nothing waits"],
+			["runs", { status: "queued" }, "Queued", number(f.queued), f.queued ? `oldest ${duration(f.oldestSeconds)}` : "none is waiting"],
 			["runs", { status: troubled, since: range }, f.expired ? "Failed, timed out, expired" : "Failed or timed out", number(bad), `${percent(bad, ended)} of runs`, bad > 0],
-			["runs", { status: "completed", since: range }, "Took, median", duration(f.medianSeconds), f.p95Seconds == null ? "no run ended" : `95 % within ${duration(f.p95Seconds)}`],
-			["deliveries", f.dead ? { status: "dead" } : f.pending ? { status: "pending" } : { status: "delivered" }, "Deliveries", number(f.delivered), f.dead || f.pending ? [f.dead && `${number(f.dead)} dead`, f.pending && `${number(f.pending)} pending`].filter(Boolean).join(", ") : "none waits"],
+			["runs", { status: "completed", since: range }, "Median duration", duration(f.medianSeconds), f.p95Seconds == null ? "no run ended" : `95 % within ${duration(f.p95Seconds)}`],
+			["deliveries", f.dead ? { status: "dead" } : f.pending ? { status: "pending" } : { status: "delivered" }, "Deliveries", number(f.delivered), f.dead || f.pending ? [f.dead && `${number(f.dead)} dead`, f.pending && `${number(f.pending)} pending`].filter(Boolean).join(", ") : "none is waiting"],
 		];
 		redraw(tiles, six.map(([path, params, name, value, detail, alarm]) => el("a.tile", { href: page.link(path, params) }, el("span", name), el("b", { class: alarm && "bad" }, value), el("span", { class: path === "deliveries" && f.dead > 0 && "bad" }, detail))));
 	}
@@ -78,7 +78,7 @@ export async function show(page) {
 
 	function drawPlots() {
 		if (!data.series.length) return;
-		const step = data.stepSeconds === 60 ? "a minute" : `in ${duration(data.stepSeconds)}`;
+		const step = data.stepSeconds === 60 ? "per minute" : `per ${duration(data.stepSeconds)}`;
 		/** @param {string} name @param {string} text @param {string} look @returns {Series} */
 		const series = (name, text, look) => ({ text, class: look, points: data.series.find(s => s.name === name)?.points ?? [] });
 		const outcomes = [["completed", "c1"], ["cancelled", "wait"], ["expired", "c3"], ["timed_out", "late"], ["failed", "bad"]].map(([status, look]) => series(`ended.${status}`, statusWord(status), look))
@@ -89,10 +89,10 @@ export async function show(page) {
 		const during = ranges[range][1];
 		/** @type {Drawing[]} */
 		const all = [
-			{ title: `Runs ended, ${step}`, kind: "bars", whole: true, series: outcomes, format: short, sentence: `Runs that ended. ${during}: ${outcomes.map(s => `${number(total(s))} ${s.text}`).join(", ")}.` },
+			{ title: `Runs ended ${step}`, kind: "bars", whole: true, series: outcomes, format: short, sentence: `Runs that ended. ${during}: ${outcomes.map(s => `${number(total(s))} ${s.text}`).join(", ")}.` },
 			{ title: "How long runs took", kind: "lines", series: times, format: duration, sentence: `How long runs took. ${during}: ${times.map(s => `${s.text} ${top(s, duration)}`).join("; ")}.` },
 			{ title: "Queued", kind: "lines", whole: true, series: [depth], format: short, sentence: `Runs that waited. ${during}: ${top(depth, short)}.` },
-			{ title: `Requests, ${step}`, kind: "bars", whole: true, series: answers, format: short, sentence: `Requests by answer. ${during}: ${answers.map(s => `${number(total(s))} with ${s.text}`).join(", ")}.` },
+			{ title: `Requests ${step}`, kind: "bars", whole: true, series: answers, format: short, sentence: `Requests by answer. ${during}: ${answers.map(s => `${number(total(s))} with ${s.text}`).join(", ")}.` },
 		];
 		if (drawn.length) drawn.forEach((plot, i) => plot.update(all[i]));
 		else put(plots, (drawn = all.map(plotPanel)).map(plot => plot.node));
@@ -108,7 +108,7 @@ export async function show(page) {
 			hook.failed ? el("a", { href: page.link("runs", { hook: hook.name, status: troubled, since: range }) }, number(hook.failed)) : "0",
 			el("span", { class: hook.failed > .05 * ended(hook) ? "bad-text" : "muted" }, percent(hook.failed, ended(hook))),
 			duration(hook.medianSeconds), duration(hook.p95Seconds), spark(hook.points), since(hook.lastAt),
-		], { "data-row": hook.name })) }), el("a.small", { href: page.link("settings") }, "Settings")));
+		], { "data-row": hook.name })) }), el("a.small", { href: page.link("settings") }, "Webhooks")));
 	}
 
 	/** What to do on an instance that has seen nothing yet. */
@@ -120,7 +120,7 @@ export async function show(page) {
 		plots.hidden = true;
 		put(first, el("section.panel", about.on
 			? empty("Nothing has come in yet.", "Send the first message:", codeLine(`curl ${url} -H "Authorization: Bearer $TOKEN" -d '{"text": "The backup is done"}'`, "Copy the command"))
-			: empty(badge("late", "webhooks are off"), capital(about.offBecause ?? ""), "Every hook answers 404 until they are switched on.", el("a.button.primary", { href: page.link("settings") }, "Settings"))));
+			: empty(badge("late", "webhooks are off"), capital(about.offBecause ?? ""), "Every hook answers 404 until webhooks are switched on.", el("a.button.primary", { href: page.link("settings") }, "Open Webhooks"))));
 		drawNeeds();
 	}
 
@@ -142,10 +142,10 @@ const spoken = (text = "") => capital(text.replace(/\b(?:(\d+)h)?(?:(\d+)m)?(\d+
 const total = series => series.points.reduce((sum, [, value]) => sum + (value ?? 0), 0);
 const short = (v = 0) => v >= 10000 ? `${Number((v / 1000).toPrecision(3))}k` : number(v);
 
-/** "2.1 s now, at most 18 s at 10:44". @param {Series} series @param {(v: number) => string} format */
+/** "2.1 s most recently, at most 18 s at 10:44". @param {Series} series @param {(v: number) => string} format */
 function top(series, format) {
 	const known = series.points.filter(([, value]) => value != null);
 	if (!known.length) return "no value";
 	const peak = known.reduce((a, b) => (b[1] ?? 0) > (a[1] ?? 0) ? b : a);
-	return `${format(known[known.length - 1][1] ?? 0)} at last, at most ${format(peak[1] ?? 0)} at ${clock(peak[0] * 1000, { short: true })}`;
+	return `${format(known[known.length - 1][1] ?? 0)} most recently, at most ${format(peak[1] ?? 0)} at ${clock(peak[0] * 1000, { short: true })}`;
 }

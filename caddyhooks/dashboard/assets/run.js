@@ -5,7 +5,7 @@ import { bytesOf, canRunAgain, capital, count, duration, isOpen, now, shortId, s
 
 /** Asks, and hands over what cancels a run. @param {Page} page @param {number} n @param {(cancel: (run: Run) => Promise<any>) => unknown} go */
 export const askCancel = (page, n, go) => ask({
-	title: `Cancel ${count(n, "run")}?`, text: "What the agent has done so far stays done.", yes: `Cancel ${count(n, "run")}`, no: "Leave", danger: true,
+	title: `Cancel ${count(n, "run")}?`, text: "What the agent has done so far stays done.", yes: `Cancel ${count(n, "run")}`, no: "Back", danger: true,
 	act: () => go(run => page.api.post(`runs/${run.runId}/cancel`)),
 });
 
@@ -16,7 +16,7 @@ export async function askAgain(page, runs, go) {
 	const deliver = checkbox("Send the answer out as well, to callbacks and channels"), chat = el("input", { type: "text", spellcheck: "false", autocomplete: "off" });
 	ask({
 		title: `Run ${count(runs.length, "run")} again?`, text: "A new run gets the same message.",
-		body: [before && note("late", `It was run again already, as ${before}.`), deliver, field("Chat", chat, "Blank: the same chat.")], yes: "Run again",
+		body: [before && note("late", `This run was already run again, as ${before}.`), deliver, field("Chat", chat, "Blank: the same chat.")], yes: "Run again",
 		act: () => go(run => page.api.post(`runs/${run.runId}/again`, { deliver: deliver.box.checked, chatId: chat.value.trim() || null })),
 	});
 }
@@ -29,7 +29,7 @@ export async function show(page) {
 	let text = "";
 	const crumbs = el("div.crumbs", el("a", { href: page.link("runs") }, "Runs"), " / ", mono(id), copyButton(id, "Copy the run id", { bare: true }));
 	const top = el("div.head", el("h1", "Run")), trouble = el("div"), why = el("div"), message = el("div"), answer = el("div"), asked = el("div"), out = el("div"), side = el("div.stack"), told = el("div");
-	put(page.main, crumbs, top, trouble, el("div.split", el("div.stack", why, message, answer, asked, out), el("aside.stack", { "aria-label": "Facts" }, side, told)));
+	put(page.main, crumbs, top, trouble, el("div.split", el("div.stack", why, message, answer, asked, out), el("aside.stack", { "aria-label": "Details" }, side, told)));
 
 	/** What each part shows; a part that shows the same is left as it is, with what was unfolded in it. @type {Map<Element, string>} */
 	const shown = new Map();
@@ -60,7 +60,7 @@ export async function show(page) {
 		part(answer, [run.reply, run.lastAnswer, raw.get("schema")], () => drawAnswer(raw.get("schema")));
 		part(asked, [run.permissions, run.morePermissions], drawAsked);
 		part(out, run.deliveries ?? [], drawOut);
-		part(side, [run, Math.floor(now() / 60e3)], () => el("section.panel", el("h2.sr", "Facts"), el("div.body", drawFacts())));
+		part(side, [run, Math.floor(now() / 60e3)], () => el("section.panel", el("h2.sr", "Details"), el("div.body", drawFacts())));
 		part(told, [raw.get("metadata"), run.keptUntil], () => [drawMetadata(raw.get("metadata")),
 			run.keptUntil && el("p.muted.small.kept", "Message, metadata and schema are kept until ", time(run.keptUntil), ".")]);
 	}
@@ -127,7 +127,7 @@ export async function show(page) {
 		};
 		const choose = segment("Show", [["text", "Text"], ["schema", "Schema"]], which, pick);
 		pick(which);
-		const title = said == null ? "Schema of the answer" : run.reply == null ? "Last answer" : "Answer";
+		const title = said == null ? "Answer schema" : run.reply == null ? "Last answer" : "Answer";
 		return panel([title, " ", said && muted(size(bytesOf(said)))], body, [schema && said != null && choose, copyButton(() => texts[which])]);
 	}
 
@@ -141,15 +141,15 @@ export async function show(page) {
 	const asks = [["Answer", "nowrap"], ["Wanted", "mono"]];
 	function drawAsked() {
 		const list = run.permissions ?? [], more = run.morePermissions ?? 0;
-		return list.length > 0 && panel("Asked for", el("div.body", table({ caption: "Permissions that the agent asked for", class: "tight", columns: asks, rows: list.map(p => tr(asks, [
+		return list.length > 0 && panel("Permissions", el("div.body", table({ caption: "Permissions that the agent asked for", class: "tight", columns: asks, rows: list.map(p => tr(asks, [
 			badge(p.answer === "allowed" ? "ok" : "bad", p.answer), [muted(p.kind), " ", p.title],
-		])) }), more > 0 && el("p.muted.small", `It asked ${count(more, "more time")} than are kept.`)));
+		])) }), more > 0 && el("p.muted.small", `${count(more, "more request")} not kept.`)));
 	}
 
-	const columns = [["Status", "a-status"], ["To", "mono keep a-to"], ["Attempts", "right nowrap a-time"], ["Last attempt", "a-why"], [unseen("Act"), "right a-do"]];
+	const columns = [["Status", "a-status"], ["To", "mono keep a-to"], ["Attempts", "right nowrap a-time"], ["Last attempt", "a-why"], [unseen("Actions"), "right a-do"]];
 	function drawOut() {
 		const list = run.deliveries ?? [];
-		return list.length > 0 && panel("Sent out", table({ caption: "Deliveries of this run", class: "cards out-cards", columns, rows: list.map(d => tr(columns, [
+		return list.length > 0 && panel("Deliveries", table({ caption: "Deliveries of this run", class: "cards out-cards", columns, rows: list.map(d => tr(columns, [
 			badge(d.status), d.target, count(d.attempts, "attempt"), attempts(d),
 			d.status !== "delivered" && button(d.status === "dead" ? "Send again" : "Send now", () => send(d), { class: "small", ...page.acting }),
 		])) }));
@@ -168,11 +168,11 @@ export async function show(page) {
 			["Chat", el("a.mono", { href: page.link("chats", { chatId: run.chatId }) }, run.chatId)],
 			["Action", run.action + (run.sync ? ", the caller waited" : "")], ["Accepted", [time(run.acceptedAt, { exact: true }), el("span.muted", " · ", since(run.acceptedAt))]],
 			["Started", time(run.startedAt, { exact: true })], ["Ended", time(run.finishedAt, { exact: true })], ["Took", run.finishedAt && duration(took(run))], ["Attempts", run.attempts], ["Repairs", run.repairAttempts],
-			["Waits for", run.waitingFor], ["Cancelled by", run.cancelledBy], ["Runner", run.runner], ["Tier", run.tier], ["Checked by", run.validationTier], ["Memory", run.memoryPreset],
-			["Time limit", run.timeoutSeconds && duration(run.timeoutSeconds)], ["In the queue", run.queueTimeSeconds && `at most ${duration(run.queueTimeSeconds)}`],
-			["Repeat key", run.keyHeader && ["from ", mono(run.keyHeader)]], ["Client", run.client && mono(run.client)], ["Trace", run.traceParent && mono(run.traceParent.split("-")[1] ?? run.traceParent)],
+			["Waits for", run.waitingFor], ["Cancelled by", run.cancelledBy], ["Runner", run.runner], ["Model tier", run.tier], ["Tier with a schema", run.validationTier], ["Memory preset", run.memoryPreset],
+			["Time limit", run.timeoutSeconds && duration(run.timeoutSeconds)], ["Longest wait", run.queueTimeSeconds && duration(run.queueTimeSeconds)],
+			["Idempotency key", run.keyHeader && ["from ", mono(run.keyHeader)]], ["Client", run.client && mono(run.client)], ["Trace", run.traceParent && mono(run.traceParent.split("-")[1] ?? run.traceParent)],
 			["Folded into", run.foldedInto !== run.runId && link(run.foldedInto)], ["Folded", (run.folded ?? 0) > 1 && el("a", { href: page.link("chats", { chatId: run.chatId }) }, `one turn for ${count(run.folded ?? 0, "run")}`)],
-			["Again of", link(run.againOf)], ["Run again as", link(run.againAs)],
+			["Repeats run", link(run.againOf)], ["Run again as", link(run.againAs)],
 		]);
 	}
 
@@ -182,7 +182,7 @@ export async function show(page) {
 	/** @param {Delivery} d */
 	const send = d => attempt(trouble, async () => {
 		await api.post(`deliveries/${encodeURIComponent(d.id)}/retry`);
-		put(trouble, note("ok", `It is sent again to ${d.target}.`));
+		put(trouble, note("ok", `The delivery is sent again to ${d.target}.`));
 		await load();
 	}, "Not sent again");
 

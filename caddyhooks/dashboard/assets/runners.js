@@ -4,7 +4,7 @@ import { attempt, badge, button, el, longText, muted, panel, put, redraw, since,
 import { duration } from "./words.js";
 
 /** Colours and words for states. @type {Record<string, string[]>} */
-const states = { ok: ["ok", "takes runs"], failing: ["failed", "its last turn failed"], unreachable: ["failed", "cannot be reached"], busy: ["late", "busy, its runs wait"], unknown: ["cancelled", "not known"] };
+const states = { ok: ["ok", "takes runs"], failing: ["failed", "its last turn failed"], unreachable: ["failed", "unreachable, its runs wait"], busy: ["late", "busy, its runs wait"], unknown: ["cancelled", "not known"] };
 const columns = [["Name"], ["Kind", "desktop-only"], ["State"], ["In flight", "right desktop-only"], ["Last error", "desktop-only"], [unseen("Actions"), "right"]];
 
 /** A panel with the runners. @param {Page} page */
@@ -21,7 +21,7 @@ export function runnersPanel(page) {
 			return tr(columns, [
 				[el("b", one.name), " ", all.length > 1 && one.default && tag("default"), one.tiers?.map(tier => [" ", tag(tier)])],
 				[one.module, one.preset && ` ${one.preset}`, one.address && one.address !== one.preset && [" ", muted(one.address)]],
-				badge(look, one.gone ? "removed, ends its turns" : words), one.inFlight,
+				badge(look, one.gone ? "removed, finishes its turns" : words), one.inFlight,
 				one.lastErrorAt && el("div", one.lastError, " ", el("span.muted.small", since(one.lastErrorAt))),
 				!one.gone && button("Try", () => tryOne(one.name), { class: "small", "aria-label": `Try ${one.name}`, "aria-disabled": tried ? "true" : null, ...page.acting }),
 			]);

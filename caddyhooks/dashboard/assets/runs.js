@@ -47,7 +47,7 @@ async function showRuns(page) {
 	const trouble = el("div"), bar = el("div"), foot = el("div.foot"), nothing = el("div");
 	const status = segment("Status", [["", "All"], ...statuses.map(value => [value, [capital(statusWord(value)), " ", el("span.n", { "data-n": value })]])], get("status"), value => filter({ status: value }));
 	const updates = segment("Updates", [["live", "Live"], ["paused", "Paused"]], "live", value => page.live.pause(value === "paused"));
-	const search = el("input", { type: "search", class: "grow", "aria-label": "Search", placeholder: "Run id, or words of message, answer and error", value: get("q"), input: page.later(() => { filter({ q: search.value.trim() }, false); }, 400, true) });
+	const search = el("input", { type: "search", class: "grow", "aria-label": "Search", placeholder: "Run id, or words of the message, answer or error", value: get("q"), input: page.later(() => { filter({ q: search.value.trim() }, false); }, 400, true) });
 	const chat = el("input", { type: "text", "aria-label": "Chat", placeholder: "Chat", value: get("chatId"), size: 14, spellcheck: "false", change: () => filter({ chatId: chat.value.trim() }) });
 	const own = get("until") || !times.some(([value]) => value === get("since")); // a time that came with the address
 	const named = (/** @type {string} */ word, /** @type {string} */ at) => at && `${word} ${Number.isNaN(Date.parse(at)) ? `${at} ago` : clock(at)}`;
@@ -140,7 +140,7 @@ async function showRuns(page) {
 		const back = searchedTo && get("q") ? `searched back to ${clock(searchedTo)}` : "";
 		redraw(foot, el("span", busy && !list.length ? (back ? capital(back) : "Looking…") : `${count(list.length, "run")}, newest first${back && ` · ${back}`}${!cursor && !busy && get("q") ? " · searched everything" : ""}`), spring(),
 			el("span.desktop-only", el("kbd", "j"), " ", el("kbd", "k"), " move ", el("kbd", "Enter"), " open ", !page.readOnly && [el("kbd", "x"), " select "], el("kbd", "/"), " search"),
-			busy ? button("Stop", () => { stop = true; fetching?.abort(); }, { class: "small" }) : cursor && button(get("q") ? "Search on" : "Older", more, { class: "small" }));
+			busy ? button("Stop", () => { stop = true; fetching?.abort(); }, { class: "small" }) : cursor && button(get("q") ? "Search further" : "Older", more, { class: "small" }));
 		const filtered = Object.values(filters()).some(Boolean), failed = failing();
 		foot.hidden = failed && !list.length;
 		put(nothing, !busy && !failed && !list.length && !cursor && (filtered ? empty("No run matches.", button("Show all", () => page.go("runs"), { class: "small" })) : empty("No runs yet.", ["The ", el("a", { href: page.link("overview") }, "overview"), " says how to send the first."])));
@@ -301,8 +301,8 @@ function start(since = "") {
 async function showRefused(page) {
 	const trouble = el("div"), place = el("section.panel");
 	page.title("Refused");
-	put(page.main, head("Runs"), tabs(page, true), trouble, el("div.filters", hookChoice(page, value => { page.setParams({ hook: value }, { push: true }); load(); }), muted("Requests that became no run, from memory: a restart forgets them.")), place);
-	const columns = [["Last", "nowrap muted"], ["Answer"], ["Times", "right"], ["Hook", "line"], ["Why", "line"], ["From", "line keep"], ["Size", "right nowrap drop"]];
+	put(page.main, head("Runs"), tabs(page, true), trouble, el("div.filters", hookChoice(page, value => { page.setParams({ hook: value }, { push: true }); load(); }), muted("Requests that became no run. A restart clears this list.")), place);
+	const columns = [["Last", "nowrap muted"], ["Answer"], ["Count", "right"], ["Hook", "line"], ["Why", "line"], ["From", "line keep"], ["Size", "right nowrap drop"]];
 	/** Those that are unfolded. */
 	const open = new Set();
 
@@ -322,7 +322,7 @@ async function showRefused(page) {
 				[since(r.lastAt), Date.parse(r.lastAt) - Date.parse(r.firstAt) > 60e3 && el("span.desktop-only.small", " · first ", since(r.firstAt))], r.ignored ? badge("ignored") : badge(r.status >= 500 ? "bad" : "late", String(r.status)), r.count > 1 ? `× ${number(r.count)}` : "1",
 				!r.hook ? muted(r.asked?.length ? ["asked for ", mono(r.asked.join(", "))] : "no such hook") : /^(wake|agent)$/.test(r.hook) ? el("b.name", r.hook) : el("a.name", { href: page.link(`settings/hooks/${encodeURIComponent(r.hook)}`) }, r.hook),
 				[r.ignored ? mono(r.condition ?? r.reason) : capital(r.reason), !r.ignored && r.message && r.message !== capital(r.reason) && el("div.muted.small", "The caller got: ", r.message), r.error && el("div.muted.small", r.error), r.chat && el("div.muted.small", "chat ", mono(r.chat))], from(r), r.size ? size(r.size) : "–",
-			])) }) : empty("No request was refused or ignored.", "Wrong tokens, signatures, sizes and names would be listed here, and what the conditions of a hook leave out."));
+			])) }) : empty("No request was refused or ignored.", "Requests with a wrong token, signature, size or name are listed here, and those that a hook ignores."));
 		});
 	}
 	page.on("reset", load);

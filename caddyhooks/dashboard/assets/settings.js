@@ -76,7 +76,7 @@ export async function show(page) {
 
 	/** Problems and warnings, at the thing they are about. */
 	const says = (thing = "") => [["bad", `${thing} is left out: `, data.problems], ["late", `${thing}: `, data.warnings]].flatMap(([kind, start, texts]) => list(texts).filter(text => text.startsWith(start)).map(text =>
-		el("div", { class: `says ${kind}` }, icon("warn"), el("span", kind === "bad" && "Saved, and not in force: ", text.slice(start.length)))));
+		el("div", { class: `says ${kind}` }, icon("warn"), el("span", kind === "bad" && "Saved, but not in force: ", text.slice(start.length)))));
 
 	/** @param {string} name @param {string} label @param {string} hint @param {HTMLElement} control */
 	function row(name, label, hint, control) {
@@ -101,7 +101,7 @@ export async function show(page) {
 	const undo = button("Undo", () => { draft.clear(); put(trouble); draw(); }), state = muted();
 	function drawBar() {
 		save.disabled = undo.disabled = !draft.size;
-		put(state, page.readOnlyWhy || draft.size ? `${count(draft.size, "change")} not saved yet.` : "Takes effect on the next request.");
+		put(state, page.readOnlyWhy || (draft.size ? `${count(draft.size, "change")} not saved yet.` : "Takes effect on the next request."));
 	}
 	function toggle() {
 		const node = el("input", {
@@ -110,7 +110,7 @@ export async function show(page) {
 				node.checked = Boolean(data.enabled);
 			},
 		});
-		return el("label.check", node, isOn() ? "On." : data.enabled ? "On, and still answering 404: there is no token." : "Off. Every hook answers 404.");
+		return el("label.check", node, isOn() ? "On." : data.enabled ? "On, but every hook answers 404: there is no token." : "Off. Every hook answers 404.");
 	}
 
 	function spans() {
@@ -147,13 +147,13 @@ export async function show(page) {
 	function drawSteps() {
 		/** @param {boolean} done @param {string} label @param {...Child} more */
 		const step = (done, label, ...more) => el("li", el("div.stack", el("div", el("b", label), " ", done && badge("completed", "done")), !done && more));
-		put(steps, leading && panel("Get going", el("ol.steps",
+		put(steps, leading && panel("Get started", el("ol.steps",
 			step(known.length > 0, "Make a token", muted("Callers authenticate with it."), el("div", button("Generate a token", () => addToken(), { class: "primary", ...off("token") }))),
 			step(data.enabled, "Switch webhooks on", el("div", button("Switch on", () => patch({ enabled: true }), { class: known.length ? "primary" : "", ...off("enabled") }))),
 			step(false, "Add a hook, or try it at once", el("div", addHook(isOn() ? "primary" : "")), codeLine(curl(about, "wake", '{"text":"Hello"}'), "Copy the first command")))));
 	}
 	function drawHooks() {
-		const columns = [["Name"], ["Action"], ["Proof", "desktop-only"], ["Chat", "mono clip2 desktop-only"], ["Last hour", "right desktop-only"], [unseen("Actions"), "right"]];
+		const columns = [["Name"], ["Action"], ["Authentication", "desktop-only"], ["Chat", "mono clip2 desktop-only"], ["Last hour", "right desktop-only"], [unseen("Actions"), "right"]];
 		const remove = (name = "") => button(icon("bin", `Delete ${name}`), () => askDelete(page, name, "*", load), { class: "plain", title: "Delete", ...page.acting });
 		const all = list(data.mappings), lines = all.map(one => tr(columns, [
 			[el("a.name", { "data-open": true, href: page.link(`settings/hooks/${encodeURIComponent(one.name)}`) }, one.name), says(`hook ${one.name}`)],
@@ -164,10 +164,10 @@ export async function show(page) {
 			const name = /^hook (\S+) is left out: /.exec(text)?.[1];
 			if (name && !all.some(one => one.name === name)) lines.push(tr(columns, [[el("b", name), says(`hook ${name}`)], badge("failed", "left out"), "", "", "", remove(name)]));
 		}
-		put(hooks, panel("Hooks", lines.length ? table({ caption: "Hooks", columns, rows: lines }) : empty("There are no hooks yet.", "A hook takes the JSON of any sender, and makes a message of it by a template."), addHook("small primary")),
-			panel("How to call it", el("div.body.stack",
-				muted("Tell the agent something, and wait for nothing:"), codeLine(curl(about, "wake", '{"text":"The build is red"}'), "Copy the wake command"),
-				muted("Ask for a full turn, and wait for the answer:"), codeLine(curl(about, "agent", '{"message":"Summarise the last incident","syncResponse":true}'), "Copy the agent command"))));
+		put(hooks, panel("Hooks", lines.length ? table({ caption: "Hooks", columns, rows: lines }) : empty("There are no hooks yet.", "A hook takes the JSON of any sender, and turns it into a message with a template."), addHook("small primary")),
+			panel("How to call hooks", el("div.body.stack",
+				muted("Tell the agent something, and do not wait:"), codeLine(curl(about, "wake", '{"text":"The build is red"}'), "Copy the wake command"),
+				muted("Start a run, and wait for its answer:"), codeLine(curl(about, "agent", '{"message":"Summarise the last incident","syncResponse":true}'), "Copy the agent command"))));
 	}
 
 	put(page.main, title, trouble, el("div.stack", steps, rows, hooks, runnersPanel(page)));

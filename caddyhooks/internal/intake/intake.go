@@ -235,7 +235,7 @@ func IntakeCustom(active *settings.Active, h *settings.Hook, req *Request) ([]*e
 			return nil, req.Messages.refused
 		}
 		if err != nil && input.Each {
-			return nil, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("The message that item %d of this body gives is blank.", i+1),
+			return nil, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("The message made from item %d of this body is blank.", i+1),
 				Reason: "the message that a match of each gives is blank"}
 		}
 		if err != nil {
@@ -266,13 +266,13 @@ var (
 	errMatchesUndecided = &api.Error{Status: http.StatusRequestEntityTooLarge,
 		Message: "The items that become runs take too long to find in this body.", Reason: "the matches of each take too long to find"}
 	errMessagesTooLarge = &api.Error{Status: http.StatusRequestEntityTooLarge,
-		Message: fmt.Sprintf("The messages that this body gives are larger than %d MB together.", maxMessages>>20),
+		Message: fmt.Sprintf("The messages made from this body are larger than %d MB together.", maxMessages>>20),
 		Reason:  fmt.Sprintf("the messages of all matches of each are larger than %d MB together", maxMessages>>20)}
 )
 
 // errMessagesNeverFit is for a request that would be refused however often it is sent.
 var errMessagesNeverFit = &api.Error{Status: http.StatusRequestEntityTooLarge,
-	Message: "The messages that this body gives are larger than all the memory for requests.",
+	Message: "The messages made from this body are larger than all the memory for requests.",
 	Reason:  "the messages of one request are larger than max_memory"}
 
 // ErrNeverFit is for a request that would be refused however often it is sent.
@@ -366,7 +366,7 @@ func messageOf(h *settings.Hook, input template.Input, body payload) (message st
 		message = h.Template.Render(input)
 	}
 	if strings.TrimSpace(message) == "" {
-		return "", &api.Error{Status: http.StatusBadRequest, Message: "The message that this body gives is blank."}
+		return "", &api.Error{Status: http.StatusBadRequest, Message: "The message made from this body is blank."}
 	}
 	if marksWhole(h) {
 		message = untrusted.Wrap(message)

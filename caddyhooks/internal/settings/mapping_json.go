@@ -73,7 +73,7 @@ func (e *PinnedHookError) Error() string {
 func ParseMappings(raw []byte) ([]Mapping, error) {
 	var raws []json.RawMessage
 	if json.Unmarshal(raw, &raws) != nil {
-		return nil, FieldErrorf("mappings", "must be an array of mappings")
+		return nil, FieldErrorf("mappings", "must be an array of hooks")
 	}
 	if len(raws) > MaxHooks {
 		return nil, errTooManyHooks()
@@ -100,7 +100,7 @@ func ParseMapping(raw []byte) (Mapping, error) {
 		if meant := MeantField(obj.Other[0], known); meant != "" {
 			hint = "did you mean " + meant + "? The"
 		}
-		return Mapping{}, FieldErrorf(text.Abridge(obj.Other[0]), "is unknown; %s fields of a mapping are %s", hint, strings.Join(known, ", "))
+		return Mapping{}, FieldErrorf(text.Abridge(obj.Other[0]), "is unknown; %s fields of a hook are %s", hint, strings.Join(known, ", "))
 	}
 	for _, member := range obj.Members {
 		if number, ok := member.Value.(json.Number); ok && member.Key == "timeoutSeconds" && number == "0" {

@@ -10,7 +10,7 @@ import (
 func TestMistakesInAMappingAreNamed(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]string{
-		`{"fold":1}`:                "fold is unknown; did you mean foldSeconds? The fields of a mapping are name, ",
+		`{"fold":1}`:                "fold is unknown; did you mean foldSeconds? The fields of a hook are name, ",
 		`{"respond":1}`:             "respond is unknown; did you mean respondStatus?",
 		`{"template":""}`:           "template is unknown; did you mean messageTemplate?",
 		`{"secret":""}`:             "secret is unknown; did you mean authSecret?",

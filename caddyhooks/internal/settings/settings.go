@@ -74,7 +74,7 @@ var AllSettings = []Setting{
 	},
 	SettingOf[Secrets]{
 		name: "token", directive: "token",
-		page:     PageField{"Token", "For wake, agent and hooks by token", "token"},
+		page:     PageField{"Token", "For wake, agent and hooks that take the token", "token"},
 		field:    func(s *Settings) *Secrets { return &s.Token },
 		read:     func(d *caddyfile.Dispenser) (Secrets, error) { return caddyconf.Secrets(d) },
 		jsonType: "a string or an array of strings",
@@ -84,7 +84,7 @@ var AllSettings = []Setting{
 	},
 	SettingOf[*int]{
 		name: "defaultTimeoutSeconds", directive: "default_timeout",
-		page:     PageField{"Time limit of a run", "In seconds, where a hook sets none", "seconds"},
+		page:     PageField{"Time limit of a run", "In seconds, unless the hook sets one", "seconds"},
 		field:    func(s *Settings) **int { return &s.DefaultTimeoutSeconds },
 		read:     caddyconf.Pointer(caddyconf.Seconds),
 		jsonType: "a whole number",
@@ -107,7 +107,7 @@ var AllSettings = []Setting{
 	},
 	SettingOf[*string]{
 		name: "memoryPreset", directive: "memory_preset",
-		page:     PageField{"Memory", "Where a hook sets none", "preset"},
+		page:     PageField{"Memory preset", "Unless the hook sets one", "preset"},
 		field:    func(s *Settings) **string { return &s.MemoryPreset },
 		read:     caddyconf.Pointer(caddyconf.Word),
 		jsonType: "a string",
@@ -130,7 +130,7 @@ var AllSettings = []Setting{
 	},
 	SettingOf[*WakeFold]{
 		name: "wakeFold", directive: "wake_fold",
-		page:     PageField{"Batches of wake", "Seconds, and the most runs in one turn, such as 30 50. Empty: none", "fold"},
+		page:     PageField{"Folding of wake", "Seconds, and the most runs in one turn, such as 30 50. Blank: off", "fold"},
 		field:    func(s *Settings) **WakeFold { return &s.WakeFold },
 		read:     caddyconf.Pointer(readFold),
 		jsonType: `an object as in {"seconds": 5, "max": 50}`,
