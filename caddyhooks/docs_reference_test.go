@@ -79,6 +79,9 @@ var defaultOf = map[string]string{
 // onOff are the words of a Caddyfile for those of JSON.
 var onOff = strings.NewReplacer("true", "on", "false", "off")
 
+// saidOnce is what the page says once for all directives.
+var saidOnce = regexp.MustCompile(`, in bytes or as in "[^"]+"|\s*Placeholders( such as \{env\.X\}( and \{file\.X\})?| in their values)? are replaced\.`)
+
 var defaultInComment = regexp.MustCompile(`(?s)\s*Default: (.+?)\.(?:\s|$)`)
 
 // TestReferenceOfTheCaddyfile compares the table of all directives with the source: the blocks in the comments of the functions that
@@ -117,7 +120,7 @@ func TestReferenceOfTheCaddyfile(t *testing.T) {
 			if known, ok := defaultOf[name+" "+row.word]; ok {
 				otherwise = known
 			}
-			line := fmt.Sprintf("`%s` | %s | %s |\n", cell(strings.TrimSpace(row.word+" "+row.arguments)), cell(otherwise), cell(text))
+			line := fmt.Sprintf("`%s` | %s | %s |\n", cell(strings.TrimSpace(row.word+" "+row.arguments)), cell(otherwise), cell(saidOnce.ReplaceAllString(text, "")))
 			if first, ok := firstBlock[line]; ok {
 				as[first] = append(as[first], "`"+row.word+"`")
 				continue
