@@ -2,6 +2,7 @@ package caddyhooks_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"go/ast"
@@ -123,7 +124,7 @@ func sourceComments(t *testing.T, kind reflect.Type) (doc string, fields map[str
 				if structure, ok := declared.Type.(*ast.StructType); ok {
 					for _, field := range structure.Fields.List {
 						for _, name := range field.Names {
-							fields[name.Name] = field.Doc.Text()
+							fields[name.Name] = cmp.Or(field.Doc.Text(), asSentence(field.Comment.Text()))
 						}
 					}
 				}
@@ -133,6 +134,15 @@ func sourceComments(t *testing.T, kind reflect.Type) (doc string, fields map[str
 	}
 	t.Fatalf("%v is not in the source", kind)
 	return "", nil
+}
+
+// asSentence makes a sentence of the comment behind a field.
+func asSentence(comment string) string {
+	comment = strings.TrimSpace(comment)
+	if comment == "" {
+		return ""
+	}
+	return strings.ToUpper(comment[:1]) + strings.TrimSuffix(comment[1:], ".") + "."
 }
 
 // ourGoroutine matches the call of a function of this module in a stack trace, callOfTests that of a test or of a part for tests.

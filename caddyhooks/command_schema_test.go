@@ -13,6 +13,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v5"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/configschema"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/openapi"
 )
 
 var handlersInSchema = []string{"hooks", "hooks_dashboard", "hooks_health"}
@@ -20,7 +21,15 @@ var handlersInSchema = []string{"hooks", "hooks_dashboard", "hooks_health"}
 // The comments in the source are those of the schema. `go test ./caddyhooks -run TestSchemaHasTheCommentsInTheSource -update` writes them.
 func TestSchemaHasTheCommentsInTheSource(t *testing.T) {
 	docs := make(configschema.Docs)
-	for _, kind := range configschema.Types(handlersInSchema...) {
+	kinds := configschema.Types(handlersInSchema...)
+	for _, document := range []*openapi.Document{openapi.Callers, openapi.Operators} {
+		types, err := document.Types()
+		if err != nil {
+			t.Fatal(err)
+		}
+		kinds = append(kinds, types...)
+	}
+	for _, kind := range kinds {
 		if docs[configschema.TypeName(kind)] != nil || isOfATest(kind) {
 			continue
 		}

@@ -1,7 +1,9 @@
 package caddyhooks_test
 
 import (
+	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"testing"
 
@@ -19,7 +21,19 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	checker, err := newAnswerChecker(http.DefaultTransport)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	flag.Parse()
+	if flag.Lookup("test.bench").Value.String() == "" { // it would take its part of what is measured
+		http.DefaultClient.Transport = checker
+	}
 	code := m.Run()
+	if !checker.report(os.Stderr) {
+		code = 1
+	}
 	for _, clean := range afterTests {
 		clean()
 	}

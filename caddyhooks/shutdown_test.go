@@ -94,7 +94,7 @@ func TestConfigurationThatCannotBeStartedLeavesNothingBehind(t *testing.T) {
 			t.Fatal("Caddy listens where somebody else does")
 		}
 		s.Site = site
-		s.Load(hookstest.Hooks(rn, ""))
+		s.Reload(hookstest.Hooks(rn, ""))
 		if run := s.Ended(s.Accept(`{"message":"a"}`)); run.Status != "completed" {
 			t.Errorf("got %s", run.Body)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/gotool"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/npmtest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/realtest"
 )
 
@@ -73,6 +74,7 @@ func edited(t *testing.T, file, from, to string) string {
 var (
 	goLinters         = gotool.Tools("testdata/linters")
 	dockerfileLinters = npmtest.Packages("testdata/dockerfile-linters")
+	openapiLinter     = npmtest.Packages("testdata/openapi-linter")
 )
 
 func TestLintersLikeTheContainerfile(t *testing.T) {
@@ -86,6 +88,24 @@ func TestLintersLikeTheContainerfile(t *testing.T) {
 	older := filepath.Join(packages, "node_modules", ".bin", "dockerfilelint")
 	lint(t, older, file)
 	wantLintError(t, "Invalid Command", older, bad)
+}
+
+func TestRedoclyLikesTheOpenAPIDocuments(t *testing.T) {
+	t.Parallel()
+	redocly := []string{"REDOCLY_TELEMETRY=off", "REDOCLY_SUPPRESS_UPDATE_NOTICE=true", filepath.Join(openapiLinter(t), "node_modules", ".bin", "redocly"),
+		"lint", "--config=" + filepath.Join("testdata", "openapi-linter", "redocly.yaml")}
+	for _, args := range [][]string{{"hooks", "openapi"}, {"hooks", "openapi", "--admin"}} {
+		file := filepath.Join(t.TempDir(), "openapi.json")
+		document, err := hookstest.NewBinary(t).Command(nil, args...).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, document, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		lint(t, "env", append(redocly, file)...)
+		wantLintError(t, "operation-operationId-unique", "env", append(redocly, edited(t, file, `"operationId": "cancelRun"`, `"operationId": "run"`))...)
+	}
 }
 
 // compose-go reads files for Docker Compose.

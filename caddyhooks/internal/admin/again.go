@@ -40,10 +40,7 @@ func serveAgain(in *service.Instance, w http.ResponseWriter, r *http.Request) er
 	if err != nil {
 		return againError(w, id, err)
 	}
-	return writeJSON(w, http.StatusAccepted, struct {
-		RunID  string `json:"runId"`
-		ChatID string `json:"chatId"`
-	}{run.ID, run.ChatID})
+	return writeJSON(w, http.StatusAccepted, api.Started{RunID: run.ID, ChatID: run.ChatID})
 }
 
 // serveAllAgain starts all runs again that the parameters select and that were not run again before.
@@ -69,11 +66,7 @@ func serveAllAgain(in *service.Instance, w http.ResponseWriter, r *http.Request)
 		}
 		return fmt.Errorf("%w; %d runs were started again before that", err, count.Started)
 	}
-	answer := struct {
-		Would   *int           `json:"would,omitempty"`
-		Started *int           `json:"started,omitempty"`
-		Skipped map[string]int `json:"skipped,omitempty"` // runs that cannot be run again, by the reason
-	}{Started: &count.Started, Skipped: make(map[string]int)}
+	answer := api.StartedAgain{Started: &count.Started, Skipped: make(map[string]int)}
 	if dry {
 		answer.Would, answer.Started = answer.Started, nil
 	}

@@ -31,8 +31,5 @@ func listChanges(in *service.Instance, w http.ResponseWriter, r *http.Request) e
 			return err
 		}
 	}
-	return writeJSON(w, http.StatusOK, struct {
-		Changes []api.Change `json:"changes"`
-		Cursor  string       `json:"cursor,omitempty"`
-	}{shown, next})
+	return writeJSON(w, http.StatusOK, api.ChangesPage{Changes: shown, Cursor: next})
 }

@@ -38,14 +38,11 @@ func listChats(in *service.Instance, w http.ResponseWriter, r *http.Request) err
 	if err != nil {
 		return listError(err)
 	}
-	return writeJSON(w, http.StatusOK, struct {
-		Chats  []api.Chat `json:"chats"`
-		Cursor string     `json:"cursor,omitempty"`
-	}{api.ShowAll(chats, func(chat *engine.ChatSummary) api.Chat {
+	return writeJSON(w, http.StatusOK, api.ChatsPage{Cursor: next, Chats: api.ShowAll(chats, func(chat *engine.ChatSummary) api.Chat {
 		last := api.NewRunSummary(chat.Last, hideTexts)
 		return api.Chat{ChatID: chat.ChatID, Runs: chat.Runs, LastRunID: last.RunID, LastAt: last.AcceptedAt, Status: last.Status,
 			Hook: last.Hook, Preview: last.Preview}
-	}), next})
+	})})
 }
 
 // maxTurnText is how many bytes of a message or of a reply a page of a chat shows. The details of a run have the rest.
@@ -89,10 +86,9 @@ func serveChat(in *service.Instance, w http.ResponseWriter, r *http.Request) err
 	if err != nil {
 		return listError(err)
 	}
-	return writeJSON(w, http.StatusOK, struct {
-		Runs   []api.ChatTurn `json:"runs"`
-		Cursor string         `json:"cursor,omitempty"`
-	}{api.ShowAll(records, func(r *engine.Record) api.ChatTurn { return newTurnJSON(r, maxTurnText, hideTexts) }), next})
+	return writeJSON(w, http.StatusOK, api.ChatPage{Cursor: next, Runs: api.ShowAll(records, func(r *engine.Record) api.ChatTurn {
+		return newTurnJSON(r, maxTurnText, hideTexts)
+	})})
 }
 
 var errNoChat = api.Errorf(http.StatusBadRequest, "say which: chatId is the id of the chat")

@@ -46,11 +46,7 @@ func listDeliveries(in *service.Instance, w http.ResponseWriter, r *http.Request
 		}
 		paused = api.ShowAll(hosts, newPausedJSON)
 	}
-	return writeJSON(w, http.StatusOK, struct {
-		Deliveries []api.DeliveryDetails `json:"deliveries"`
-		Cursor     string                `json:"cursor,omitempty"`
-		Paused     []api.Paused          `json:"paused,omitempty"` // with the first page
-	}{shown, next, paused})
+	return writeJSON(w, http.StatusOK, api.DeliveriesPage{Deliveries: shown, Cursor: next, Paused: paused})
 }
 
 // maxPaused bounds how many are told.
@@ -66,15 +62,17 @@ func newPausedJSON(p engine.PausedHost) api.Paused {
 }
 
 func dropDeliveries(in *service.Instance, w http.ResponseWriter, r *http.Request) error {
-	return changeDeliveries(in, w, r, "dropped", in.Service.Engine.DropDeliveries)
+	return changeDeliveries(in, w, r, func(n *int) api.ChangedDeliveries { return api.ChangedDeliveries{Dropped: n} },
+		in.Service.Engine.DropDeliveries)
 }
 
 func retryDeliveries(in *service.Instance, w http.ResponseWriter, r *http.Request) error {
-	return changeDeliveries(in, w, r, "retried", in.Service.Engine.RetryDeliveries)
+	return changeDeliveries(in, w, r, func(n *int) api.ChangedDeliveries { return api.ChangedDeliveries{Retried: n} },
+		in.Service.Engine.RetryDeliveries)
 }
 
 // changeDeliveries changes all deliveries that a query selects, and answers with their number. With dry=1 it changes nothing.
-func changeDeliveries(in *service.Instance, w http.ResponseWriter, r *http.Request, name string,
+func changeDeliveries(in *service.Instance, w http.ResponseWriter, r *http.Request, show func(n *int) api.ChangedDeliveries,
 	change func(context.Context, engine.DeliveryQuery) (int, error)) error {
 	params := r.URL.Query()
 	query, err := parseDeliveryQuery(params)
@@ -89,13 +87,14 @@ func changeDeliveries(in *service.Instance, w http.ResponseWriter, r *http.Reque
 		return err
 	}
 	if dry {
-		name, change = "would", in.Service.Engine.CountDeliveries
+		show = func(n *int) api.ChangedDeliveries { return api.ChangedDeliveries{Would: n} }
+		change = in.Service.Engine.CountDeliveries
 	}
 	n, err := change(r.Context(), query)
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, map[string]int{name: n})
+	return writeJSON(w, http.StatusOK, show(&n))
 }
 
 func parseDeliveryQuery(params url.Values) (query engine.DeliveryQuery, err error) {

@@ -95,9 +95,7 @@ func listSamples(in *service.Instance, w http.ResponseWriter, r *http.Request) e
 		return api.Sample{At: text.JSONTime(s.At), Bytes: len(s.Payload), ContentType: s.ContentType, Headers: s.Header, Query: s.Query.Encode(),
 			Payload: string(s.Payload)}
 	})
-	return writeJSON(w, http.StatusOK, struct {
-		Samples []api.Sample `json:"samples"`
-	}{shown})
+	return writeJSON(w, http.StatusOK, api.Samples{Samples: shown})
 }
 
 // preview shows what a mapping, as it was sent, would make of a request. It changes nothing, and reads no secret.

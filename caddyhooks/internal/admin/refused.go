@@ -38,7 +38,5 @@ func listRefused(in *service.Instance, w http.ResponseWriter, r *http.Request) e
 	}
 	hook, all := params.Get("hook"), !params.Has("hook")
 	refused := in.Refused.List(func(kind service.RefusedKind) bool { return all || kind.Hook == hook }, limit)
-	return writeJSON(w, http.StatusOK, struct {
-		Refused []api.Refused `json:"refused"`
-	}{api.ShowAll(refused, newRefusedJSON)})
+	return writeJSON(w, http.StatusOK, api.RefusedList{Refused: api.ShowAll(refused, newRefusedJSON)})
 }

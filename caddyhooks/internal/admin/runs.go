@@ -36,11 +36,7 @@ func listRuns(in *service.Instance, w http.ResponseWriter, r *http.Request) erro
 	if err != nil {
 		return listError(err)
 	}
-	page := struct {
-		Runs       []api.RunSummary `json:"runs"`
-		Cursor     string           `json:"cursor,omitempty"` // of the next page, which there may be even if this one is short
-		SearchedTo *time.Time       `json:"searchedTo,omitempty"`
-	}{Runs: api.NewRunSummaries(records, hideTexts), Cursor: next}
+	page := api.RunsPage{Runs: api.NewRunSummaries(records, hideTexts), Cursor: next}
 	if searches(&query) {
 		page.SearchedTo = searchedTo(next)
 	}

@@ -94,10 +94,7 @@ func testHook(in *service.Instance, w http.ResponseWriter, r *http.Request) erro
 		return testError(w, err)
 	}
 	in.Log.Info("hook tried", zap.String("run_id", run.ID), zap.String("hook", run.Hook), zap.Stringer("by", callerFrom(r)))
-	return writeJSON(w, http.StatusAccepted, struct {
-		RunID  string `json:"runId"`
-		ChatID string `json:"chatId"`
-	}{run.ID, run.ChatID})
+	return writeJSON(w, http.StatusAccepted, api.Started{RunID: run.ID, ChatID: run.ChatID})
 }
 
 // readTestRequest reads the request that is signed, or that a test stands for.

@@ -29,6 +29,12 @@ type ChangedPart struct {
 	Cut    bool            `json:"cut,omitempty"` // values are shortened or left out
 }
 
+// ChangesPage is a page of the list of changes.
+type ChangesPage struct {
+	Changes []Change `json:"changes"`
+	Cursor  string   `json:"cursor,omitempty"` // of the next page
+}
+
 // Change is a change as the admin API shows it.
 type Change struct {
 	At       *time.Time `json:"at"`

@@ -17,6 +17,18 @@ type Chat struct {
 	Preview   string        `json:"preview,omitempty"`
 }
 
+// ChatsPage is a page of the list of chats.
+type ChatsPage struct {
+	Chats  []Chat `json:"chats"`
+	Cursor string `json:"cursor,omitempty"` // of the next page
+}
+
+// ChatPage is a page of the runs of a chat.
+type ChatPage struct {
+	Runs   []ChatTurn `json:"runs"`
+	Cursor string     `json:"cursor,omitempty"` // of the next page
+}
+
 // ChatTurn is a run in the course of its chat.
 type ChatTurn struct {
 	RunSummary

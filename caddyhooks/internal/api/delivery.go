@@ -26,6 +26,20 @@ type DeliveryDetails struct {
 	Body          string        `json:"body,omitempty"`
 }
 
+// DeliveriesPage is a page of the list of deliveries.
+type DeliveriesPage struct {
+	Deliveries []DeliveryDetails `json:"deliveries"`
+	Cursor     string            `json:"cursor,omitempty"` // of the next page
+	Paused     []Paused          `json:"paused,omitempty"` // with the first page
+}
+
+// ChangedDeliveries is how many deliveries were sent again or dropped, or would be.
+type ChangedDeliveries struct {
+	Would   *int `json:"would,omitempty"`
+	Retried *int `json:"retried,omitempty"`
+	Dropped *int `json:"dropped,omitempty"`
+}
+
 // NewDeliveryDetails is for the answer to a question about this one delivery. It alone has the path of a callback.
 func NewDeliveryDetails(d *engine.Delivery) DeliveryDetails {
 	details := NewDeliverySummary(d)
@@ -66,12 +80,12 @@ type Paused struct {
 // Delivery is a delivery as its run shows it.
 type Delivery struct {
 	ID        string                `json:"id"`
-	Kind      string                `json:"kind"`
-	Target    string                `json:"target"`
+	Kind      string                `json:"kind"`   // "callback" or "channel"
+	Target    string                `json:"target"` // scheme and host of a callback, or channel:address
 	Status    engine.DeliveryStatus `json:"status"`
 	Attempts  int                   `json:"attempts"`
-	LastError string                `json:"lastError,omitempty"`
-	History   []Attempt             `json:"history,omitempty"` // for operators
+	LastError string                `json:"lastError,omitempty"` // of the last attempt that failed
+	History   []Attempt             `json:"history,omitempty"`   // for operators
 }
 
 // Attempt is an attempt at a delivery as operators see it.

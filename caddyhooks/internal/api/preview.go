@@ -26,6 +26,11 @@ type Sample struct {
 	Payload     string      `json:"payload"`
 }
 
+// Samples are the last requests to a hook, the newest first.
+type Samples struct {
+	Samples []Sample `json:"samples"`
+}
+
 // Preview is what a hook would make of a request.
 type Preview struct {
 	Message      []Segment         `json:"message"` // of the first run, if there are several

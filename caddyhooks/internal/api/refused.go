@@ -26,6 +26,11 @@ type Refused struct {
 	Asked   []string        `json:"asked,omitempty"` // names that no hook has, likewise
 }
 
+// RefusedList has the kinds of refused or ignored requests, the latest first.
+type RefusedList struct {
+	Refused []Refused `json:"refused"`
+}
+
 // RefusedClient is one of the last clients of a kind.
 type RefusedClient struct {
 	Client string     `json:"client"`

@@ -20,22 +20,22 @@ type Run struct {
 	Status         engine.Status `json:"status"`
 	RunID          string        `json:"runId"`
 	ChatID         string        `json:"chatId"`
-	Hook           string        `json:"hook"`
+	Hook           string        `json:"hook"` // "wake", "agent", or the name of the custom hook
 	Action         engine.Action `json:"action"`
 	Runner         string        `json:"runner,omitempty"` // by its name in the configuration
-	Name           string        `json:"name,omitempty"`
+	Name           string        `json:"name,omitempty"`   // that the caller gave it
 	AcceptedAt     *time.Time    `json:"acceptedAt"`
-	StartedAt      *time.Time    `json:"startedAt,omitempty"`
+	StartedAt      *time.Time    `json:"startedAt,omitempty"` // the last time that it was started
 	FinishedAt     *time.Time    `json:"finishedAt,omitempty"`
-	Attempts       int           `json:"attempts"`
-	WaitingFor     string        `json:"waitingFor,omitempty"`
-	Reply          *string       `json:"reply,omitempty"`
-	ErrorMessage   string        `json:"errorMessage,omitempty"`
-	RepairAttempts int           `json:"repairAttempts,omitempty"`
+	Attempts       int           `json:"attempts"`                 // how often it was started
+	WaitingFor     string        `json:"waitingFor,omitempty"`     // why a queued run waits, if its agent is unreachable or busy
+	Reply          *string       `json:"reply,omitempty"`          // the agent's answer, if the run is completed
+	ErrorMessage   string        `json:"errorMessage,omitempty"`   // why the run ended in another way
+	RepairAttempts int           `json:"repairAttempts,omitempty"` // how many repairs the answer needed to fit the schema
 	SessionRenewed bool          `json:"sessionRenewed,omitempty"` // the agent had lost the conversation of the chat, and began another one
 	FoldedInto     string        `json:"foldedInto,omitempty"`     // the run that led its turn, if that is another one
 	Folded         int           `json:"folded,omitempty"`         // how many runs its turn had, if it led them
-	Deliveries     []Delivery    `json:"deliveries,omitempty"`
+	Deliveries     []Delivery    `json:"deliveries,omitempty"`     // what was sent out
 }
 
 func NewRun(r *engine.Record) Run {
@@ -67,14 +67,14 @@ func NewRun(r *engine.Record) Run {
 // RunSummary is a run as lists show it to operators, without its reply.
 type RunSummary struct {
 	Run
-	Client      string   `json:"client,omitempty"`
+	Client      string   `json:"client,omitempty"` // the address of the caller
 	CancelledBy string   `json:"cancelledBy,omitempty"`
-	Reason      string   `json:"reason,omitempty"`
-	AgainOf     string   `json:"againOf,omitempty"`
-	Preview     string   `json:"preview,omitempty"`
-	Tier        string   `json:"tier,omitempty"`
-	Test        bool     `json:"test,omitempty"`
-	Sync        bool     `json:"sync,omitempty"`
+	Reason      string   `json:"reason,omitempty"`  // why it failed, with what callers are not told
+	AgainOf     string   `json:"againOf,omitempty"` // the run that it is started again of
+	Preview     string   `json:"preview,omitempty"` // the first line of the message, as long as that is kept
+	Tier        string   `json:"tier,omitempty"`    // the model tier
+	Test        bool     `json:"test,omitempty"`    // an operator tried a hook out
+	Sync        bool     `json:"sync,omitempty"`    // the caller waits for the answer
 	SentOut     *SentOut `json:"sentOut,omitempty"`
 }
 
@@ -83,6 +83,26 @@ type SentOut struct {
 	Delivered int `json:"delivered"`
 	Pending   int `json:"pending"`
 	Dead      int `json:"dead"`
+}
+
+// RunsPage is a page of a list of runs.
+type RunsPage struct {
+	Runs       []RunSummary `json:"runs"`
+	Cursor     string       `json:"cursor,omitempty"`     // of the next page, which there may be even if this one is short
+	SearchedTo *time.Time   `json:"searchedTo,omitempty"` // how far back a search has looked
+}
+
+// Started is a run that was started.
+type Started struct {
+	RunID  string `json:"runId"`
+	ChatID string `json:"chatId"`
+}
+
+// StartedAgain is how many runs were started again, or would be.
+type StartedAgain struct {
+	Would   *int           `json:"would,omitempty"`
+	Started *int           `json:"started,omitempty"`
+	Skipped map[string]int `json:"skipped,omitempty"` // runs that cannot be run again, by the reason
 }
 
 // NewRunSummary shows a run in a list. hideTexts is that of the caller.
@@ -154,8 +174,8 @@ func collapsed(text string) string {
 // RunDetails is a run as operators see it, with its input, where it came from and why it ended as it did.
 type RunDetails struct {
 	RunSummary
-	KeyHeader        string          `json:"keyHeader,omitempty"`
-	LastAnswer       string          `json:"lastAnswer,omitempty"`
+	KeyHeader        string          `json:"keyHeader,omitempty"`  // the header with the idempotency key
+	LastAnswer       string          `json:"lastAnswer,omitempty"` // of the agent, if it did not fit the schema
 	ValidationErrors []string        `json:"validationErrors,omitempty"`
 	Permissions      []Permission    `json:"permissions,omitempty"`
 	MorePermissions  int             `json:"morePermissions,omitempty"` // that the agent asked for, and that are not kept
@@ -165,7 +185,7 @@ type RunDetails struct {
 	Schema           json.RawMessage `json:"schema,omitempty"`
 	// KeptUntil is when message, metadata and schema are forgotten. They go earlier if there is much.
 	KeptUntil        *time.Time        `json:"keptUntil,omitempty"`
-	AgainAs          string            `json:"againAs,omitempty"`
+	AgainAs          string            `json:"againAs,omitempty"` // the run that was started in its place
 	ValidationTier   string            `json:"validationTier,omitempty"`
 	MemoryPreset     string            `json:"memoryPreset,omitempty"`
 	TimeoutSeconds   float64           `json:"timeoutSeconds"`

@@ -9,14 +9,12 @@ package cli
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
 
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/configschema"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
@@ -42,7 +40,7 @@ const helpTemplate = `{{with or .Long .Short}}{{. | trimTrailingWhitespaces}}
 // verbs make the commands below `caddy hooks`.
 var verbs = []func() *cobra.Command{
 	againVerb, backupVerb, cancelVerb, changesVerb, compactVerb, dashboardVerb, deliveriesVerb, execVerb, exportVerb, healthVerb,
-	hookVerb, listVerb, migrateVerb, migrateStoreVerb, retryVerb, dropVerb, refusedVerb, renderVerb, restoreVerb, runnersVerb,
+	hookVerb, listVerb, migrateVerb, migrateStoreVerb, openapiVerb, retryVerb, dropVerb, refusedVerb, renderVerb, restoreVerb, runnersVerb,
 	runsVerb, schemaVerb, sendVerb, sessionVerb, setVerb, showVerb, signVerb, statusVerb, tailVerb, tokenVerb, tryVerb,
 }
 
@@ -136,32 +134,6 @@ func execVerb() *cobra.Command {
 		Args:               cobra.ArbitraryArgs,
 		RunE: func(*cobra.Command, []string) error {
 			return errors.New("exec is only for Caddy itself, which starts the programs of its runners with it")
-		},
-	}
-}
-
-// handlersInSchema are the handlers of this module in Caddy's configuration.
-var handlersInSchema = []string{"hooks", "hooks_dashboard", "hooks_health"}
-
-func schemaVerb() *cobra.Command {
-	return &cobra.Command{
-		Use:   "schema",
-		Short: "Prints a JSON Schema of the JSON configuration",
-		Long: `
-Prints a JSON Schema (draft 2020-12) of the handlers hooks, hooks_dashboard and hooks_health in Caddy's JSON configuration, with all
-runners, channels and stores of this Caddy, for editors and checks before a reload. It needs no running Caddy. Runners, channels
-and stores of others are listed by name, and may have any members.
-
-  caddy hooks schema > hooks.schema.json`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			schema, err := configschema.Of(handlersInSchema...)
-			if err != nil {
-				return err
-			}
-			out := json.NewEncoder(cmd.OutOrStdout())
-			out.SetEscapeHTML(false)
-			out.SetIndent("", "  ")
-			return out.Encode(schema)
 		},
 	}
 }

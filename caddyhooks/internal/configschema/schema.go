@@ -1,13 +1,16 @@
-// Package configschema makes a JSON Schema of the configuration of modules, from their Go types and the comments on them.
+// Package configschema makes JSON Schemas from Go types and the comments on them: of the configuration of modules, and of what an API
+// takes and answers. It imports caddyconf.
 package configschema
 
 import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 
@@ -69,6 +72,7 @@ type schemas struct {
 	docs  Docs
 	defs  Schema
 	types []reflect.Type
+	api   *API // nil for a configuration
 }
 
 func newSchemas() (*schemas, error) {
@@ -79,8 +83,6 @@ func newSchemas() (*schemas, error) {
 	return s, nil
 }
 
-func ref(name string) Schema { return Schema{"$ref": "#/$defs/" + strings.ReplaceAll(name, "/", ".")} }
-
 // define adds a definition, unless it is there. It is made after its name is known, as types may refer to themselves.
 func (s *schemas) define(name string, make func() Schema) Schema {
 	key := strings.ReplaceAll(name, "/", ".")
@@ -88,7 +90,10 @@ func (s *schemas) define(name string, make func() Schema) Schema {
 		s.defs[key] = nil
 		s.defs[key] = make()
 	}
-	return ref(name)
+	if s.api != nil {
+		return Schema{"$ref": "#/components/schemas/" + key}
+	}
+	return Schema{"$ref": "#/$defs/" + key}
 }
 
 // guests is a module of a namespace that is compiled in.
@@ -138,13 +143,19 @@ func (s *schemas) module(id, key, name string) Schema {
 	})
 }
 
-// structure is an object with the members of a struct, and no others: Caddy refuses members that it does not know.
+// structure is an object with the members of a struct. A configuration has no others: Caddy refuses members that it does not know.
 func (s *schemas) structure(kind reflect.Type) Schema {
-	schema := Schema{"type": "object", "additionalProperties": false}
+	schema := Schema{"type": "object"}
 	s.describe(schema, kind, "")
 	members := make(Schema)
-	s.addMembers(members, kind)
+	required := s.addMembers(members, kind)
 	schema["properties"] = members
+	if s.api == nil || s.api.Closed {
+		schema["additionalProperties"] = false
+	}
+	if s.api != nil && len(required) > 0 {
+		schema["required"] = required
+	}
 	return schema
 }
 
@@ -158,23 +169,32 @@ func (s *schemas) describe(schema Schema, kind reflect.Type, field string) {
 	}
 }
 
-func (s *schemas) addMembers(members Schema, kind reflect.Type) {
+// addMembers adds the members of a struct, and returns the names of those that are always there.
+func (s *schemas) addMembers(members Schema, kind reflect.Type) (required []string) {
 	for i := range kind.NumField() {
 		field := kind.Field(i)
-		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
 		switch {
 		case field.Anonymous && name == "":
 			if embedded := field.Type; embedded.Kind() == reflect.Struct {
 				s.types = append(s.types, embedded)
-				s.addMembers(members, embedded)
+				required = append(required, s.addMembers(members, embedded)...)
 			}
 		case !field.IsExported() || name == "" || name == "-":
 		default:
 			member := s.field(field)
+			always := !strings.Contains(options, "omitempty")
+			if s.api != nil && always && field.Type.Kind() == reflect.Pointer {
+				member = OrNull(member)
+			}
 			s.describe(member, kind, field.Name)
 			members[name] = member
+			if always {
+				required = append(required, name)
+			}
 		}
 	}
+	return required
 }
 
 // field is the schema of a field, which may hold guest modules.
@@ -205,12 +225,16 @@ var schemasOfTexts = map[reflect.Type]Schema{
 	reflect.TypeFor[caddy.Duration]():  {"type": []string{"string", "integer"}},
 	reflect.TypeFor[caddyconf.Size]():  {"type": []string{"string", "integer"}},
 	reflect.TypeFor[json.RawMessage](): {},
+	reflect.TypeFor[time.Time]():       {"type": "string", "format": "date-time"},
 }
 
 // value is the schema of a Go type. A nil pointer can be written as null, and so can be what is empty.
 func (s *schemas) value(kind reflect.Type) Schema {
 	if known, ok := schemasOfTexts[kind]; ok {
-		return cloneOf(known)
+		return maps.Clone(known)
+	}
+	if s.api != nil && s.api.Known[kind] != nil {
+		return maps.Clone(s.api.Known[kind])
 	}
 	if isOneOrMore(kind) {
 		return Schema{"anyOf": []any{Schema{"type": "string"}, Schema{"type": "array", "items": Schema{"type": "string"}}}}
@@ -234,7 +258,11 @@ func (s *schemas) value(kind reflect.Type) Schema {
 		return Schema{"type": "object", "additionalProperties": s.value(kind.Elem())}
 	case reflect.Struct:
 		if IsOurs(kind) {
-			return s.define(TypeName(kind), func() Schema { return s.structure(kind) })
+			name := TypeName(kind)
+			if s.api != nil {
+				name = kind.Name()
+			}
+			return s.define(name, func() Schema { return s.structure(kind) })
 		}
 	}
 	return Schema{} // of other packages, which may change
@@ -244,12 +272,4 @@ func (s *schemas) value(kind reflect.Type) Schema {
 func isOneOrMore(kind reflect.Type) bool {
 	return kind.Kind() == reflect.Slice && kind.Elem().Kind() == reflect.String &&
 		reflect.PointerTo(kind).Implements(reflect.TypeFor[json.Unmarshaler]())
-}
-
-func cloneOf(schema Schema) Schema {
-	clone := make(Schema)
-	for name, value := range schema {
-		clone[name] = value
-	}
-	return clone
 }
