@@ -18,6 +18,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v5"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/admin"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/openapi"
 )
 
@@ -33,7 +34,7 @@ func TestOpenAPIHasAllEndpointsOfOperators(t *testing.T) {
 		}
 	}
 	described := make(map[string]string)
-	for path, item := range documentOf(t, openapi.Operators)["paths"].(map[string]any) {
+	for path, item := range documentOf(t, openapi.Operators).document["paths"].(map[string]any) {
 		for method, operation := range item.(map[string]any) {
 			if method == "parameters" || method == "servers" {
 				continue
@@ -65,26 +66,33 @@ func TestOpenAPIHasAllEndpointsOfOperators(t *testing.T) {
 	}
 }
 
-// documentOf is a document as a client reads it. Objects have no members that it does not list.
-func documentOf(t *testing.T, described *openapi.Document) (document map[string]any) {
+func documentOf(t *testing.T, described *openapi.Document) *checkedDocument {
 	t.Helper()
-	document, err := decodedDocument(described)
+	document, err := newCheckedDocument(described)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return document
 }
 
-func decodedDocument(described *openapi.Document) (document map[string]any, err error) {
-	made, err := described.JSON(true)
-	if err != nil {
-		return nil, err
+func TestOpenAPIDescribesTheTurnsOfRunners(t *testing.T) {
+	s := hookstest.NewServer(t)
+	rn := hookstest.StartRunner(t, nil)
+	s.Load(hookstest.Hooks(rn, ""))
+	document := documentOf(t, openapi.Callers)
+	for _, request := range []string{
+		`{"message":"a"}`,
+		`{"message":"a","name":"b","model":"smart","metadata":{"c":1},"syncResponse":true,"responseJsonSchema":{"type":"object"}}`,
+	} {
+		s.Post("/api/hooks/agent", request)
+		turn, err := json.Marshal(rn.Next().Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := document.validate("#/webhooks/turn/post/requestBody/content/application~1json/schema", turn); err != nil {
+			t.Errorf("%s: %v", turn, err)
+		}
 	}
-	encoded, err := json.Marshal(made)
-	if err != nil {
-		return nil, err
-	}
-	return document, json.Unmarshal(encoded, &document)
 }
 
 // answerChecker compares all answers that tests of this package get from Caddy with the OpenAPI documents.
@@ -105,29 +113,38 @@ type checkedDocument struct {
 
 const documentURL = "https://example.com/openapi.json"
 
-func newAnswerChecker(next http.RoundTripper) (*answerChecker, error) {
-	checker := &answerChecker{next: next, documents: make(map[string]*checkedDocument), wrong: make(map[string]string)}
+func newAnswerChecker(next http.RoundTripper) (checker *answerChecker, err error) {
+	checker = &answerChecker{next: next, documents: make(map[string]*checkedDocument), wrong: make(map[string]string)}
 	for base, described := range map[string]*openapi.Document{"/api/hooks": openapi.Callers, "/hooks": openapi.Operators} {
-		document, err := decodedDocument(described)
-		if err != nil {
+		if checker.documents[base], err = newCheckedDocument(described); err != nil {
 			return nil, err
 		}
-		encoded, err := json.Marshal(document)
-		if err != nil {
-			return nil, err
-		}
-		checked := &checkedDocument{paths: make(map[*regexp.Regexp]string), document: document, compiler: jsonschema.NewCompiler(),
-			compiled: make(map[string]*jsonschema.Schema)}
-		if err := checked.compiler.AddResource(documentURL, bytes.NewReader(encoded)); err != nil {
-			return nil, err
-		}
-		for path := range document["paths"].(map[string]any) {
-			pattern := regexp.MustCompile(`\\\{\w+\\\}`).ReplaceAllString(regexp.QuoteMeta(path), `[^/]+`)
-			checked.paths[regexp.MustCompile("^"+pattern+"$")] = path
-		}
-		checker.documents[base] = checked
 	}
 	return checker, nil
+}
+
+// newCheckedDocument reads a document as a client does. Objects have no members that it does not list.
+func newCheckedDocument(described *openapi.Document) (*checkedDocument, error) {
+	made, err := described.JSON(true)
+	if err != nil {
+		return nil, err
+	}
+	encoded, err := json.Marshal(made)
+	if err != nil {
+		return nil, err
+	}
+	checked := &checkedDocument{paths: make(map[*regexp.Regexp]string), compiler: jsonschema.NewCompiler(), compiled: make(map[string]*jsonschema.Schema)}
+	if err := json.Unmarshal(encoded, &checked.document); err != nil {
+		return nil, err
+	}
+	if err := checked.compiler.AddResource(documentURL, bytes.NewReader(encoded)); err != nil {
+		return nil, err
+	}
+	for path := range checked.document["paths"].(map[string]any) {
+		pattern := regexp.MustCompile(`\\\{\w+\\\}`).ReplaceAllString(regexp.QuoteMeta(path), `[^/]+`)
+		checked.paths[regexp.MustCompile("^"+pattern+"$")] = path
+	}
+	return checked, nil
 }
 
 func (c *answerChecker) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -211,13 +228,17 @@ func (d *checkedDocument) check(method, path string, resp *http.Response, body [
 	if media != "application/json" {
 		return operation, nil
 	}
-	pointer := fmt.Sprintf("#/paths/%s/%s/responses/%s/content/application~1json/schema", strings.ReplaceAll(found, "/", "~1"), method, key)
+	return operation, d.validate(fmt.Sprintf("#/paths/%s/%s/responses/%s/content/application~1json/schema",
+		strings.ReplaceAll(found, "/", "~1"), method, key), body)
+}
+
+// validate checks JSON with the schema at a pointer.
+func (d *checkedDocument) validate(pointer string, body []byte) error {
 	schema := d.compiled[pointer]
 	if schema == nil {
 		var err error
-		pointer := strings.NewReplacer("{", "%7B", "}", "%7D").Replace(pointer)
-		if schema, err = d.compiler.Compile(documentURL + pointer); err != nil {
-			return operation, err
+		if schema, err = d.compiler.Compile(documentURL + strings.NewReplacer("{", "%7B", "}", "%7D").Replace(pointer)); err != nil {
+			return err
 		}
 		d.compiled[pointer] = schema
 	}
@@ -225,9 +246,9 @@ func (d *checkedDocument) check(method, path string, resp *http.Response, body [
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.UseNumber()
 	if err := decoder.Decode(&value); err != nil {
-		return operation, err
+		return err
 	}
-	return operation, schema.Validate(value)
+	return schema.Validate(value)
 }
 
 // report tells what was wrong, and whether all was well.
