@@ -2,6 +2,7 @@ package caddyhooks_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"log"
 	"net/http"
@@ -92,6 +93,8 @@ func TestSendAsTheSenderWould(t *testing.T) {
 		{"send-signed-by-caddy", []string{"github-issues", "--payload", issue}, 0},
 		{"send-wrong-secret", []string{"github-issues", "--payload", issue, "--secret-file", secret("falsch")}, 1},
 		{"send-ignored", []string{"github-issues", "--payload", writeInput(t, "first.json", `{"issue":{"number":1}}`)}, 0},
+		{"send-missing", []string{"github-issues", "--payload", writeInput(t, "second.json", `{"issue":{"number":2}}`)}, 0},
+		{"send-warning", []string{"wake", "--payload", writeInput(t, "misspelt.json", `{"text":"a","chatid":"c"}`), "--token-file", token}, 0},
 		{"send-wake", []string{"wake", "--payload", writeInput(t, "wake.json", `{"text":"The backup is done","chatId":"it's me"}`), "--token-file", token}, 0},
 		{"send-wrong-token", []string{"agent", "--payload", writeInput(t, "agent.json", `{"message":"hello"}`), "--token-file", secret("falsch")}, 1},
 		{"send-each", []string{"each", "--payload", writeInput(t, "each.json", `{"items":[1,2]}`), "--token-file", token}, 0},
@@ -353,5 +356,16 @@ func TestSendPrefersHTTPS(t *testing.T) {
 	_, _, err := command(t, "send", "wake", "--payload", writeInput(t, "payload.json", `{}`), "--address", strings.TrimPrefix(told.URL, "http://"))
 	if err == nil || !strings.HasPrefix(err.Error(), closed+"/wake does not answer") {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestShowSaysThatAPlaceholderFoundNothing(t *testing.T) {
+	s := hookstest.StartSite(t, "hooks {\nenabled\ntoken "+hookstest.Token+"\nrunner echo\nhook issues {\naction agent\ntemplate \"{issue.title}\"\n}\n}")
+	for body, want := range map[string]bool{`{"issue":{"title":"a"}}`: false, `{"issue":{"titel":"a"}}`: true} {
+		out, errs, err := command(t, "show", fmt.Sprint(s.Post("/api/hooks/issues", body).Field(t, "runId")), "--address", s.Admin)
+		wantExit(t, 0, errs, err)
+		if strings.Contains(out, "! <missing> stands for a placeholder of the template that finds nothing in the payload\n") != want {
+			t.Errorf("%s: printed\n%s", body, out)
+		}
 	}
 }

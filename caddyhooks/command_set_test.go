@@ -27,6 +27,7 @@ func TestSetChangesSettings(t *testing.T) {
 		{"token", "--secret-file", writeInput(t, "token", "geheimes-token\n")},
 		{"enabled", "off"},
 		{"max_payload", "--default"},
+		{"memory_preset", "coding_fast"},
 	} {
 		out, errs, err := command(t, append([]string{"set", "--address", s.Admin}, args...)...)
 		wantExit(t, 0, errs, err)
@@ -35,7 +36,7 @@ func TestSetChangesSettings(t *testing.T) {
 		}
 		fmt.Fprintf(&all, "$ caddy hooks set %s\n%s%s", strings.Join(args, " "), out, errs)
 	}
-	wantGolden(t, "set", all.String())
+	wantGolden(t, "set", all.String(), " --address "+s.Admin, "")
 	settings := s.AdminRequest("GET", "/hooks/settings", "")
 	settings.WantMembers(t, `{"enabled":false,"token":"••••","defaultTimeoutSeconds":90,"maxPayloadSize":65536,"historySeconds":0}`)
 	if strings.Contains(all.String(), "geheim") {

@@ -378,7 +378,7 @@ func TestWordsAreCompletedFromTheRunningCaddy(t *testing.T) {
 		{[]string{"export", "--of", "c"}, []string{"chat"}},
 		{[]string{"status", "--instance", ""}, []string{"default"}},
 		{[]string{"status", "--range", ""}, []string{"1h", "6h", "24h", "7d"}},
-		{[]string{"st"}, []string{"status\tShows how the hooks fare, and what needs you"}},
+		{[]string{"st"}, []string{"status\tShows the state of the hooks, and what needs attention"}},
 	} {
 		out, _, err := caddyhooks.CompleteCommand(append([]string{"--address", look.address}, c.args...)...)
 		lines := strings.Split(out, "\n")

@@ -44,6 +44,11 @@ func TestAStartIsToldInOneLine(t *testing.T) {
 	s.Reload("hooks {\n token " + hookstest.Token + "\n}")
 	reloaded++
 	want(map[string]any{"reload": true, "on": false, "off_because": "enabled is not set"})
+	s.Reload("hooks {\n token " + hookstest.Token + "\nrunner echo\n}")
+	s.PatchSettings(`{"enabled":true}`)
+	s.Reload("hooks {\n token " + hookstest.Token + "\n runner echo\n}")
+	reloaded += 2
+	want(map[string]any{"reload": true, "on": true, "enabled_by": "saved"})
 	s.Restart("hooks {\n enabled\n runner echo\n path /in\n}")
 	started++
 	want(map[string]any{"on": false, "off_because": "no token is set", "path": "/in"})
@@ -52,7 +57,7 @@ func TestAStartIsToldInOneLine(t *testing.T) {
 	config := "hooks {\n" + hooks + "runner http " + strings.Replace(rn.URL, "//", "//user:"+loudSecret+"@", 1) + "/" + loudSecret + "?" + loudToken + "\n}"
 	s.Restart(config)
 	started++
-	want(map[string]any{"on": true, "off_because": nil, "hooks": 2, "runner": "http " + rn.URL, "queued": 0})
+	want(map[string]any{"on": true, "off_because": nil, "enabled_by": "config", "hooks": 2, "runner": "http " + rn.URL, "queued": 0})
 	for range 3 {
 		s.Accept(`{"message":"wait for the agent","chatId":"a"}`)
 	}

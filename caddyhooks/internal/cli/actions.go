@@ -51,7 +51,7 @@ func (s *session) confirmAll(cmd *cobra.Command, selected int, plan, nothing str
 func againVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "again {RUN-ID [--chat CHAT] | --failed | --timed-out | --expired [--hook NAME]} [--deliver]",
-		Short: "Runs again what failed, timed out or expired",
+		Short: "Repeats runs that failed, timed out or expired",
 		Long: `
 Starts a run again, as a new run with the old one's input. The beginning of its id is enough. Nothing is sent out unless --deliver is given.
 If the run was run again before, you see that, and are asked first.

@@ -42,29 +42,17 @@ func statusWord[Status ~string](status Status) string {
 	return strings.ReplaceAll(string(status), "_", " ")
 }
 
-// statusCell is the status of a run.
-func statusCell(status engine.Status) terminal.Text {
+// statusCell is the status of a run or a delivery.
+func statusCell[Status ~string](status Status) terminal.Text {
 	word := statusWord(status)
-	switch status {
-	case engine.Completed:
+	switch string(status) {
+	case string(engine.Completed), string(engine.Delivered):
 		return terminal.Good(word)
-	case engine.Failed, engine.TimedOut, engine.Expired:
+	case string(engine.Failed), string(engine.TimedOut), string(engine.Expired), string(engine.Dead):
 		return terminal.Bad(word)
-	case engine.Cancelled:
+	case string(engine.Cancelled), string(engine.Pending):
 		return terminal.Warn(word)
 	default:
 		return terminal.Plain(word)
-	}
-}
-
-// deliveryStatusCell is the status of a delivery.
-func deliveryStatusCell(status engine.DeliveryStatus) terminal.Text {
-	switch status {
-	case engine.Delivered:
-		return terminal.Good(string(status))
-	case engine.Dead:
-		return terminal.Bad(string(status))
-	default:
-		return terminal.Warn(string(status))
 	}
 }

@@ -241,9 +241,7 @@ func runHookPut(s *session, cmd *cobra.Command, args []string) error {
 	for _, warning := range saved.Warnings {
 		s.screen.Note("Warning: %s", warning)
 	}
-	if about.OffBecause != "" {
-		s.screen.Note("Webhooks are off: %s", about.OffBecause)
-	}
+	s.noteWhyOff(cmd)
 	return nil
 }
 

@@ -67,7 +67,7 @@ func runRender(ctx context.Context, cmd *cobra.Command, args []string) error {
 	if asked.Payload, err = readPayload(cmd); err != nil {
 		return err
 	}
-	shown := previewTemplate(template, asked)
+	shown := previewMapping(settings.Mapping{Action: engine.Agent, Body: "auto", MessageTemplate: template}, asked)
 	if len(args) > 0 {
 		if shown, err = askPreview(ctx, cmd, args[0], template, given, asked); err != nil {
 			return err
@@ -108,10 +108,10 @@ func readTemplate(cmd *cobra.Command) (text string, given bool, err error) {
 	return string(data), true, nil
 }
 
-// previewTemplate renders a template alone.
-func previewTemplate(text string, asked api.PreviewRequest) *api.Preview {
+// previewMapping renders a request without asking a running Caddy.
+func previewMapping(m settings.Mapping, asked api.PreviewRequest) *api.Preview {
 	p := api.NewPreview()
-	h := &settings.Hook{Mapping: settings.Mapping{Action: engine.Agent, Body: "auto", MessageTemplate: text}}
+	h := &settings.Hook{Mapping: m}
 	h.Auth.Scheme = settings.BearerScheme
 	if err := h.ParseTemplates(); err != nil {
 		intake.AddProblem(p, "messageTemplate", err)
@@ -205,9 +205,6 @@ func missingPlaceholders(p *api.Preview) string {
 	if more := len(names) - most; more > 0 {
 		names = append(names[:most], fmt.Sprintf("%d others", more))
 	}
-	verb := "are"
-	if p.Missing == 1 {
-		verb = "is"
-	}
-	return fmt.Sprintf("%d of %s %s missing: %s", p.Missing, text.Count(p.Placeholders, "placeholder", "placeholders"), verb, text.List(names))
+	return fmt.Sprintf("The request has no value for %d of %s: %s", p.Missing, text.Count(p.Placeholders, "placeholder", "placeholders"),
+		text.List(names))
 }

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -59,7 +57,7 @@ var (
 		noMatch: "No delivery matches. Leave some of the flags out to see more.",
 		columns: []string{"CREATED", "STATUS", "HOOK", "TRIES", "NEXT", "DELIVERY", "TO"},
 		cells: func(c terminal.Clock, d *api.DeliveryDetails) [][]terminal.Text {
-			return terminal.Line(c.When(d.CreatedAt), deliveryStatusCell(d.Status), d.Hook, strconv.Itoa(d.Attempts), nextAttempt(c, d), d.ID,
+			return terminal.Line(c.When(d.CreatedAt), statusCell(d.Status), d.Hook, strconv.Itoa(d.Attempts), nextAttempt(c, d), d.ID,
 				terminal.ShortText(targetAndReason(d), maxReasonCell))
 		},
 		beside: (*session).showPaused,
@@ -153,11 +151,6 @@ func runsOf(statuses string) *resource[api.RunSummary] {
 	return &list
 }
 
-func lowerFirst(text string) string {
-	first, size := utf8.DecodeRuneInString(text)
-	return string(unicode.ToLower(first)) + text[size:]
-}
-
 // about is why a run did not complete, or what it waits for, or else the first line of its message.
 func about(r *api.RunSummary) terminal.Text {
 	if why := runReason(r); why != "" {
@@ -174,7 +167,7 @@ func runReason(r *api.RunSummary) string {
 	case r.Status.Ended() && r.Status != engine.Completed:
 		return cmp.Or(r.Reason, r.ErrorMessage)
 	case !r.Status.Ended() && r.WaitingFor != "":
-		return "waits: " + lowerFirst(strings.TrimSuffix(r.WaitingFor, "."))
+		return "waits: " + strings.ToLower(r.WaitingFor[:1]) + strings.TrimSuffix(r.WaitingFor[1:], ".") // a sentence in English
 	default:
 		return ""
 	}
@@ -342,9 +335,9 @@ func valueText(raw json.RawMessage) string {
 func runnersVerb() *cobra.Command {
 	return &cobra.Command{
 		Use:   "runners",
-		Short: "Shows the agents: what they are, and how they fare",
+		Short: "Shows the agents and their state",
 		Long: `
-Shows the runners of the Caddyfile, which carry out runs: their kind, the model tiers that they are for, how they fare on this node, how
+Shows the runners of the Caddyfile, which carry out runs: their kind, the model tiers that they are for, their state on this node, how
 many turns they carry out now, and when they last answered and failed. A runner that is unreachable or busy takes on no turns, and its runs
 wait.`,
 		Example: `  caddy hooks runners

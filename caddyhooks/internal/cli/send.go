@@ -103,6 +103,7 @@ type sending struct {
 	session    *session // nil if no running Caddy is asked
 	about      api.About
 	hook       string
+	mapping    settings.Mapping // as far as it is known
 	url        string
 	query      string // of an example
 	header     http.Header
@@ -137,6 +138,7 @@ func newSending(ctx context.Context, cmd *cobra.Command, hook string) (*sending,
 			return nil, err
 		}
 	}
+	s.mapping = m
 	if flagIsOn(cmd, "example") {
 		example, err := exampleFor(hook, m, s.header)
 		if err != nil {
@@ -252,7 +254,8 @@ type sentJSON struct {
 	Milliseconds float64         `json:"ms"`
 	Replayed     bool            `json:"replayed,omitempty"` // it is the answer to an earlier request
 	URL          string          `json:"url"`
-	Answer       json.RawMessage `json:"answer,omitempty"` // JSON as it came, or a text
+	Warning      string          `json:"warning,omitempty"` // about fields without an effect
+	Answer       json.RawMessage `json:"answer,omitempty"`  // JSON as it came, or a text
 
 	location string
 	outcome  acceptedJSON
@@ -335,8 +338,8 @@ func (s *sending) unreached(err error) error {
 func newSentJSON(resp *http.Response, body []byte, url string, took time.Duration) *sentJSON {
 	sent := &sentJSON{
 		Status: resp.StatusCode, Milliseconds: float64(took.Microseconds()) / 1000, URL: url,
-		Replayed: resp.Header.Get("Idempotent-Replayed") == "true",
-		RunID:    resp.Header.Get("X-Service-Run-Id"), ChatID: resp.Header.Get("X-Service-Chat-Id"), location: resp.Header.Get("Location"),
+		Replayed: resp.Header.Get("Idempotent-Replayed") == "true", Warning: resp.Header.Get(intake.WarningHeader),
+		RunID: resp.Header.Get("X-Service-Run-Id"), ChatID: resp.Header.Get("X-Service-Chat-Id"), location: resp.Header.Get("Location"),
 		text: string(body),
 	}
 	if json.Valid(body) {
@@ -354,9 +357,13 @@ func (s *sending) print(sent *sentJSON) {
 	line := []terminal.Text{terminal.Good(fmt.Sprint(sent.Status))}
 	add := func(text string) { line = append(line, terminal.Plain(text)) }
 	var next string
+	query, _ := url.ParseQuery(s.query)
+	preview := previewMapping(s.mapping, api.PreviewRequest{Header: s.header, Payload: s.payload, Query: query})
 	switch {
+	case sent.outcome.Status == "ignored" && preview.Ignored != "":
+		add("  ignored: the hook has " + preview.Ignored)
 	case sent.outcome.Status == "ignored":
-		add("  ignored: " + s.whyIgnored())
+		add("  ignored: a condition of the hook leaves it out; headers that it looks at are given by --header")
 	case sent.RunID != "":
 		line = append(line, terminal.Plain("  run "), terminal.Bold(sent.RunID))
 		next = nextCommand(s.cmd, "show", sent.RunID)
@@ -377,26 +384,14 @@ func (s *sending) print(sent *sentJSON) {
 	}
 	s.screen.Line(line...)
 	if sent.outcome.Status != "accepted" && sent.outcome.Status != "ignored" && sent.text != "" {
-		s.screen.printText(sent.text)
+		s.screen.printLines(terminal.Plain(""), sent.text)
 	}
-}
-
-// printText prints a text of several lines.
-func (p printer) printText(text string) {
-	for line := range strings.Lines(text) {
-		p.Line(terminal.Plain(strings.TrimRight(line, "\r\n")))
+	if preview.Missing > 0 && preview.Ignored == "" {
+		s.screen.Note("%s", missingPlaceholders(preview))
 	}
-}
-
-// whyIgnored names the condition that leaves the webhook out, if the running Caddy tells it.
-func (s *sending) whyIgnored() string {
-	if s.session != nil {
-		asked := api.PreviewRequest{Header: s.header, Payload: s.payload}
-		if shown, err := askPreview(s.session.ctx, s.cmd, s.hook, "", false, asked); err == nil && shown.Ignored != "" {
-			return "the hook has " + shown.Ignored
-		}
+	if sent.Warning != "" {
+		s.screen.Note("Warning: %s", sent.Warning)
 	}
-	return "a condition of the hook leaves it out; headers that it looks at are given by --header"
 }
 
 func milliseconds(ms float64) string { return fmt.Sprintf("%.0f ms", ms) }
@@ -422,7 +417,7 @@ func (s *sending) refusal(sent *sentJSON) error {
 	case sent.RunID != "":
 		return fmt.Errorf("the run did not complete: %d %s\n%s", sent.Status, sentence, nextCommand(s.cmd, "show", sent.RunID))
 	case sent.Status == http.StatusNotFound && s.about.OffBecause != "":
-		return fmt.Errorf("%s refuses it, since webhooks are off: %s", s.url, s.about.OffBecause)
+		return fmt.Errorf("%s refuses it, since webhooks are off: %s", s.url, whyOff(s.cmd, s.about.OffBecause))
 	}
 	return fmt.Errorf("%s refuses it: %d %s", s.url, sent.Status, sentence)
 }
@@ -614,7 +609,7 @@ func (s *session) printEnd(cmd *cobra.Command, answer []byte, run api.Run) error
 		}
 		s.screen.printRun(cmd, look(statusWord(run.Status)), &run)
 		if run.Reply != nil {
-			s.screen.printText(*run.Reply)
+			s.screen.printLines(terminal.Plain(""), *run.Reply)
 		}
 	}
 	if run.Reply == nil {

@@ -199,14 +199,18 @@ func runSet(s *session, cmd *cobra.Command, args []string) error {
 	if s.json {
 		return s.printJSON(after.answer)
 	}
-	s.screen.printChange(setting.JSONName(), before.members[setting.JSONName()], after.members[setting.JSONName()])
+	name, same := setting.JSONName(), ", as before"
+	if slices.Contains(after.Pinned, name) {
+		same = ": the Caddyfile sets it"
+	}
+	s.screen.printChange(name, before.members[name], after.members[name], same)
 	if isSecret(setting) || setting.JSONName() == "enabled" {
-		s.noteWhyOff()
+		s.noteWhyOff(cmd)
 	}
 	return nil
 }
 
-func (p printer) printChange(name string, before, after json.RawMessage) {
+func (p printer) printChange(name string, before, after json.RawMessage, same string) {
 	was, is := cmp.Or(string(before), "none"), cmp.Or(string(after), "none")
 	line := terminal.Cells(terminal.Bold(name), "  "+was, " → ", terminal.Bold(is))
 	switch {
@@ -217,7 +221,7 @@ func (p printer) printChange(name string, before, after json.RawMessage) {
 	case name == "token":
 		line = terminal.Cells(terminal.Bold(name), "  replaced")
 	case was == is:
-		line = terminal.Cells(terminal.Bold(name), "  "+was, ", as before")
+		line = terminal.Cells(terminal.Bold(name), "  "+was, same)
 	}
 	p.Line(line...)
 }
@@ -248,11 +252,30 @@ func (s *session) callSettings(call adminclient.Call) (shown *shownSettings, err
 }
 
 // noteWhyOff says why webhooks are off, if they are.
-func (s *session) noteWhyOff() {
+func (s *session) noteWhyOff(cmd *cobra.Command) {
 	var about api.About
 	if _, err := s.get("about", nil, &about); err == nil && about.OffBecause != "" {
-		s.screen.Note("Webhooks are off: %s", about.OffBecause)
+		s.screen.Note("Webhooks are off: %s", whyOff(cmd, about.OffBecause))
 	}
+}
+
+// whyOff is the reason, with the command that helps.
+func whyOff(cmd *cobra.Command, reason string) string {
+	if command := offCommand(reason); command != nil {
+		reason += ": " + nextCommand(cmd, command...)
+	}
+	return reason
+}
+
+// offCommand are the arguments of the next command that is needed to switch webhooks on, if there is one.
+func offCommand(reason string) []string {
+	switch {
+	case strings.Contains(reason, "no token is set"):
+		return []string{"token", "generate"}
+	case strings.Contains(reason, "enabled is"):
+		return []string{"set", "enabled", "on"}
+	}
+	return nil
 }
 
 func tokenVerb() *cobra.Command {
@@ -336,7 +359,7 @@ func runTokenGenerate(s *session, cmd *cobra.Command, _ []string) error {
 	case len(before.Token) > 0:
 		s.screen.Note("%s.", oldTokens(len(before.Token), "is refused from now on", "are refused from now on"))
 	}
-	s.noteWhyOff()
+	s.noteWhyOff(cmd)
 	return nil
 }
 

@@ -52,8 +52,8 @@ func runShow(s *session, _ *cobra.Command, args []string) error {
 	case api.IsRunID(name, time.Now()):
 		return s.showRun(name)
 	default:
-		return fmt.Errorf("there is no hook %q, and an id of a run or a delivery looks otherwise: caddy hooks list, caddy hooks runs and "+
-			"caddy hooks deliveries show what there is", text.Abridge(name))
+		return fmt.Errorf("there is no hook %q, and it is not the id of a run or a delivery: caddy hooks list, caddy hooks runs and "+
+			"caddy hooks deliveries list them", text.Abridge(name))
 	}
 }
 
@@ -170,6 +170,9 @@ func (s *session) showRun(beginning string) error {
 			title += ", of which not all was kept"
 		}
 		s.screen.showBlock(title, *run.Message)
+		if strings.Contains(*run.Message, "<missing>") && !isBuiltIn(run.Hook) {
+			s.screen.Line(terminal.Warn("! "), terminal.Plain("<missing> stands for a placeholder of the template that finds nothing in the payload"))
+		}
 	}
 	s.screen.showText("Metadata", string(run.Metadata))
 	s.screen.showText("Schema", string(run.Schema))
@@ -259,7 +262,7 @@ func (p printer) showSentOut(deliveries []api.DeliveryDetails, clock terminal.Cl
 	for i := range deliveries {
 		d := &deliveries[i]
 		p.Line()
-		p.Line(terminal.Bold("Delivery "+d.ID), terminal.Plain("  "), deliveryStatusCell(d.Status), terminal.Plain("  to "+d.Target))
+		p.Line(terminal.Bold("Delivery "+d.ID), terminal.Plain("  "), statusCell(d.Status), terminal.Plain("  to "+d.Target))
 		if next := nextAttempt(clock, d); next != "" {
 			p.Line(terminal.Plain("  next attempt " + next + waitsForWords(d)))
 		}
@@ -307,7 +310,7 @@ func (s *session) showDelivery(id string) error {
 	clock := terminal.NewClock()
 	var f properties
 	f.add("delivery", terminal.Bold(d.ID))
-	f.add("status", deliveryStatusCell(d.Status))
+	f.add("status", statusCell(d.Status))
 	f.add("to", d.Target)
 	f.add("attempts", terminal.WithCommas(d.Attempts))
 	f.add("last error", d.LastError)
@@ -491,7 +494,7 @@ func (p printer) showTurn(t *api.ChatTurn, clock terminal.Clock) {
 	}
 	for i := range t.Deliveries {
 		d := &t.Deliveries[i]
-		p.Line(plain("-> "), deliveryStatusCell(d.Status), plain("  "+attempt(d)))
+		p.Line(plain("-> "), statusCell(d.Status), plain("  "+attempt(d)))
 	}
 }
 

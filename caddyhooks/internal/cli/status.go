@@ -21,10 +21,10 @@ import (
 func statusVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status [--range 1h|6h|24h|7d]",
-		Short: "Shows how the hooks fare, and what needs you",
+		Short: "Shows the state of the hooks, and what needs attention",
 		Long: `
 Shows whether webhooks are on, the queue, how many runs were accepted and failed, how long they took, and what was sent out. Lines that
-begin with ! are about what needs you, with a command that shows more. Without --instance all instances are shown.
+begin with ! are about what needs attention, with a command that shows more. Without --instance all instances are shown.
 
 With --json it prints what the API says about each instance, without the points of plots.`,
 		Example: `  caddy hooks status
@@ -260,10 +260,8 @@ func attentionCommand(n *api.AttentionItem) []string {
 	switch {
 	case n.Kind == "runner_unreachable":
 		return []string{"runners"}
-	case n.Kind == "off" && strings.Contains(n.Text, "no token is set"):
-		return []string{"token", "generate"}
-	case n.Kind == "off" && strings.Contains(n.Text, "enabled is"):
-		return []string{"set", "enabled", "true"}
+	case n.Kind == "off":
+		return offCommand(n.Text)
 	case path == "#/deliveries":
 		command = []string{"deliveries"}
 	case path == "#/runs":

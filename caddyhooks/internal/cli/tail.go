@@ -163,7 +163,7 @@ func (t *tail) delivery(raw json.RawMessage) error {
 	if t.json {
 		return t.line("delivery", raw)
 	}
-	t.print(at, d.Hook, deliveryStatusCell(d.Status), "", d.RunID, terminal.Plain(attempt(&d)))
+	t.print(at, d.Hook, statusCell(d.Status), "", d.RunID, terminal.Plain(attempt(&d)))
 	return nil
 }
 

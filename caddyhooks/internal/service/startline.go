@@ -19,6 +19,13 @@ func (in *Instance) logStart(reload bool, active *settings.Active, queued int) {
 		message = "hooks reloaded"
 	}
 	fields := append([]zap.Field{zap.String("path", in.Path)}, onOrOff(active)...)
+	if active.On {
+		by := "saved"
+		if in.Pinned.Enabled != nil {
+			by = "config"
+		}
+		fields = append(fields, zap.String("enabled_by", by))
+	}
 	fields = append(fields,
 		zap.Int("hooks", len(active.Hooks)),
 		zap.String("runner", in.describeRunners()),
