@@ -21,7 +21,8 @@ func TestWebhookOnTheWire(t *testing.T) {
 	if r.method != "POST" || r.path != "/answers/" || r.query != "a=b%2Fc" || d.Sent != 0 {
 		t.Errorf("got %s %s?%s", r.method, r.path, r.query)
 	}
-	r.wantHeaders(t, map[string]string{"Content-Type": "application/json; charset=utf-8", "User-Agent": "caddy-hooks", "Authorization": "Bearer hush"})
+	r.wantHeaders(t, map[string]string{"Content-Type": "application/json; charset=utf-8", "User-Agent": "caddy-hooks", "Authorization": "Bearer hush",
+		"Webhook-Id": d.ID})
 	want := `{"runId":"` + runID + `","chatId":"chät 1","to":"any chat, ünd so","status":"completed","text":"<b>& \"x\"\r\n  ` + strings.Repeat("y", 100_000) + `\n"}`
 	if r.body != want {
 		t.Errorf("got %.300s", r.body)
@@ -29,13 +30,14 @@ func TestWebhookOnTheWire(t *testing.T) {
 
 	// Without a token there is nothing to show, and a blank text is a text.
 	s = startService(t, func(http.ResponseWriter, request, int) {})
-	if err := loadChannel(t, "webhook "+s.URL+"/answers/").Send(t.Context(), delivery("x", "")); err != nil {
+	d = delivery("x", "")
+	if err := loadChannel(t, "webhook "+s.URL+"/answers/").Send(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
 	if r = s.one(); r.path != "/answers/" {
 		t.Errorf("got %s", r.path)
 	}
-	r.wantHeaders(t, map[string]string{"Content-Type": "application/json; charset=utf-8", "User-Agent": "caddy-hooks"})
+	r.wantHeaders(t, map[string]string{"Content-Type": "application/json; charset=utf-8", "User-Agent": "caddy-hooks", "Webhook-Id": d.ID})
 	wantJSON(t, r.body, `{"runId":"`+runID+`","chatId":"chät 1","to":"x","status":"completed","text":""}`)
 }
 

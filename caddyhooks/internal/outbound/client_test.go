@@ -58,7 +58,7 @@ func TestPostSendsTheCallback(t *testing.T) {
 			map[string]string{
 				"Content-Type": "text/plain; charset=utf-8", "X-Service-Run-Id": "r1", "X-Service-Chat-Id": "hook:1",
 				"X-Service-Run-Status": "completed", "X-Service-Attempt": "1",
-				"Webhook-Id": "", "Webhook-Timestamp": "", "Webhook-Signature": "",
+				"Webhook-Id": "d1", "Webhook-Timestamp": "", "Webhook-Signature": "",
 			},
 		},
 		{

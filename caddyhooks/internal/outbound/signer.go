@@ -63,8 +63,9 @@ func NewSigner(secrets []string) (Signer, error) {
 	return s, nil
 }
 
-// Sign sets the signature headers, if there is a secret to sign with.
+// Sign sets the id, by which receivers know a repeat, and the signature headers if there is a secret to sign with.
 func (s Signer) Sign(h http.Header, id string, at time.Time, body []byte) {
+	h.Set(standardwebhooks.HeaderWebhookID, id)
 	if len(s) == 0 {
 		return
 	}
@@ -72,7 +73,6 @@ func (s Signer) Sign(h http.Header, id string, at time.Time, body []byte) {
 	for i, webhook := range s {
 		signatures[i], _ = webhook.Sign(id, at, body) // never fails: HMAC takes everything
 	}
-	h.Set(standardwebhooks.HeaderWebhookID, id)
 	h.Set(standardwebhooks.HeaderWebhookTimestamp, strconv.FormatInt(at.Unix(), 10))
 	h.Set(standardwebhooks.HeaderWebhookSignature, strings.Join(signatures, " "))
 }
