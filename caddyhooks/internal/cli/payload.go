@@ -4,17 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/net/http/httpguts"
 
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
@@ -47,20 +44,6 @@ func withPayload(check cobra.PositionalArgs) cobra.PositionalArgs {
 		}
 		return check(cmd, args)
 	}
-}
-
-// exampleFor makes an example of a request to a hook with some headers. A built-in endpoint needs no mapping.
-func exampleFor(name string, m settings.Mapping, header http.Header) (*intake.Request, error) {
-	req := &intake.Request{Header: make(http.Header), Body: []byte(intake.BuiltInExamples[name])}
-	if len(req.Body) == 0 {
-		h := &settings.Hook{Mapping: m}
-		if err := h.ParseTemplates(); err != nil {
-			return nil, err
-		}
-		req = intake.Example(h, time.Now())
-	}
-	maps.Copy(req.Header, header)
-	return req, nil
 }
 
 // readRequest reads the headers and the payload of a request.

@@ -67,7 +67,7 @@ func runRender(ctx context.Context, cmd *cobra.Command, args []string) error {
 	if asked.Payload, err = readPayload(cmd); err != nil {
 		return err
 	}
-	shown := previewMapping(settings.Mapping{Action: engine.Agent, Body: "auto", MessageTemplate: template}, asked)
+	shown := intake.PreviewMapping(settings.Mapping{Action: engine.Agent, Body: "auto", MessageTemplate: template}, asked)
 	if len(args) > 0 {
 		if shown, err = askPreview(ctx, cmd, args[0], template, given, asked); err != nil {
 			return err
@@ -106,26 +106,6 @@ func readTemplate(cmd *cobra.Command) (text string, given bool, err error) {
 		return "", false, fmt.Errorf("reading the template: %w", err)
 	}
 	return string(data), true, nil
-}
-
-// previewMapping renders a request without asking a running Caddy.
-func previewMapping(m settings.Mapping, asked api.PreviewRequest) *api.Preview {
-	p := api.NewPreview()
-	h := &settings.Hook{Mapping: m}
-	h.Auth.Scheme = settings.BearerScheme
-	if err := h.ParseTemplates(); err != nil {
-		intake.AddProblem(p, "messageTemplate", err)
-		return p
-	}
-	p.Warnings = append(p.Warnings, h.Template.Warnings()...)
-	req := intake.NewPreviewedRequest(&asked)
-	body, err := intake.ParseBody(h, req, h.Selected)
-	if err != nil {
-		intake.AddProblem(p, "payload", intake.PayloadError(err))
-		return p
-	}
-	intake.Show(p, h, req, body)
-	return p
 }
 
 // askPreview asks a running Caddy what a hook makes of a request.

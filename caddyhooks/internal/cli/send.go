@@ -140,7 +140,7 @@ func newSending(ctx context.Context, cmd *cobra.Command, hook string) (*sending,
 	}
 	s.mapping = m
 	if flagIsOn(cmd, "example") {
-		example, err := exampleFor(hook, m, s.header)
+		example, err := intake.ExampleFor(hook, m, s.header)
 		if err != nil {
 			return nil, err
 		}
@@ -358,7 +358,7 @@ func (s *sending) print(sent *sentJSON) {
 	add := func(text string) { line = append(line, terminal.Plain(text)) }
 	var next string
 	query, _ := url.ParseQuery(s.query)
-	preview := previewMapping(s.mapping, api.PreviewRequest{Header: s.header, Payload: s.payload, Query: query})
+	preview := intake.PreviewMapping(s.mapping, api.PreviewRequest{Header: s.header, Payload: s.payload, Query: query})
 	switch {
 	case sent.outcome.Status == "ignored" && preview.Ignored != "":
 		add("  ignored: the hook has " + preview.Ignored)
@@ -539,7 +539,7 @@ func runTry(s *session, cmd *cobra.Command, args []string) error {
 		if err != nil {
 			return err
 		}
-		if req, err = exampleFor(args[0], m, header); err != nil {
+		if req, err = intake.ExampleFor(args[0], m, header); err != nil {
 			return err
 		}
 	}

@@ -2,6 +2,7 @@ package intake
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -262,8 +263,22 @@ var senderExamples = map[string]senderExample{
 	},
 }
 
-// BuiltInExamples are bodies for the built-in endpoints.
-var BuiltInExamples = map[string]string{
+// ExampleFor makes an example of a request to a hook with some headers. A built-in endpoint needs no mapping.
+func ExampleFor(name string, m settings.Mapping, header http.Header) (*Request, error) {
+	req := &Request{Header: make(http.Header), Body: []byte(builtInExamples[name])}
+	if len(req.Body) == 0 {
+		h := &settings.Hook{Mapping: m}
+		if err := h.ParseTemplates(); err != nil {
+			return nil, err
+		}
+		req = Example(h, time.Now())
+	}
+	maps.Copy(req.Header, header)
+	return req, nil
+}
+
+// builtInExamples are bodies for the built-in endpoints.
+var builtInExamples = map[string]string{
 	"wake":  `{"text": "The nightly backup is done."}`,
 	"agent": `{"message": "What broke last night?"}`,
 }

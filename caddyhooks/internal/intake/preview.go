@@ -23,6 +23,26 @@ func NewPreviewedRequest(asked *api.PreviewRequest) *Request {
 	return &Request{Header: asked.Header, Values: asked.Query, Body: asked.Payload}
 }
 
+// PreviewMapping is what a mapping makes of a request, as far as that is known without its instance.
+func PreviewMapping(m settings.Mapping, asked api.PreviewRequest) *api.Preview {
+	p := api.NewPreview()
+	h := &settings.Hook{Mapping: m}
+	h.Auth.Scheme = settings.BearerScheme
+	if err := h.ParseTemplates(); err != nil {
+		AddProblem(p, "messageTemplate", err)
+		return p
+	}
+	p.Warnings = append(p.Warnings, h.Template.Warnings()...)
+	req := NewPreviewedRequest(&asked)
+	body, err := ParseBody(h, req, h.Selected)
+	if err != nil {
+		AddProblem(p, "payload", PayloadError(err))
+		return p
+	}
+	Show(p, h, req, body)
+	return p
+}
+
 // CheckConditions checks each line of only and skip. Those that cannot be read are taken out of the hook, so that the rest of it can
 // be shown.
 func CheckConditions(p *api.Preview, h *settings.Hook) (checks []*template.Condition) {
