@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -216,12 +215,7 @@ func readRuns(order string) error {
 	for i := range readers {
 		dialer := net.Dialer{}
 		if i < notReading { // little is on its way to them
-			dialer.Control = func(_, _ string, c syscall.RawConn) error {
-				return c.Control(func(fd uintptr) {
-					_ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096)
-					_ = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_MAXSEG, 536)
-				})
-			}
+			dialer.Control = withSmallBuffers
 		}
 		conn, err := dialer.Dial("tcp", address)
 		if err != nil {

@@ -55,7 +55,7 @@ func startDiscord(t *testing.T, token string, lose func(n int) bool) *discordSer
 		}
 		say(w, 200, fmt.Sprintf(`{"type":0,"content":%s,"mentions":[],"mention_roles":[],"attachments":[],"embeds":[],"timestamp":"2026-01-02T03:04:05.678000+00:00",`+
 			`"edited_timestamp":null,"flags":4,"components":[],"id":"%d","channel_id":"123456789012345678","author":{"id":"1","username":"bot","bot":true},`+
-			`"pinned":false,"mention_everyone":false,"tts":false,"nonce":%q}`, content, 1300000000000000000+n, body.Nonce))
+			`"pinned":false,"mention_everyone":false,"tts":false,"nonce":%q}`, content, 1300000000000000000+int64(n), body.Nonce))
 	})
 	return s
 }

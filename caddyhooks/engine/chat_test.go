@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -130,7 +131,7 @@ func TestThePastOfAChatIsCutFromTheOldest(t *testing.T) {
 		{10, 30, []string{"bbbbbbbb>re: bbbbbbbb", "ccc>re: ccc"}},
 		{10, 35, []string{"bbbbbbbb>re: bbbbbbbb", "ccc>re: ccc"}},
 		{10, 36, []string{"a>re: a", "bbbbbbbb>re: bbbbbbbb", "ccc>re: ccc"}},
-		{1 << 40, 1 << 40, []string{"a>re: a", "bbbbbbbb>re: bbbbbbbb", "ccc>re: ccc"}},
+		{math.MaxInt, math.MaxInt, []string{"a>re: a", "bbbbbbbb>re: bbbbbbbb", "ccc>re: ccc"}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			l := &listener{turns: tc.turns, bytes: tc.bytes}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -15,7 +16,7 @@ func TestRetryDelayFollowsTheSchedule(t *testing.T) {
 			t.Errorf("after %d attempts: %v, %v", attempt, d, ok)
 		}
 	}
-	for _, attempt := range []int{8, 9, 1 << 40} {
+	for _, attempt := range []int{8, 9, math.MaxInt} {
 		if _, ok := retryDelay(attempt, middle); ok {
 			t.Errorf("there is another attempt after %d", attempt)
 		}

@@ -5,7 +5,6 @@ import (
 	"runtime/debug"
 	"runtime/metrics"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -59,15 +58,6 @@ func measure(work func()) workCost {
 	close(stop)
 	<-stopped
 	return workCost{took, max(peak.Load()-before, 0)}
-}
-
-// cpuTime is the time that the process has spent so far.
-func cpuTime() time.Duration {
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		panic(err)
-	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
 // allowedTime is far more than is ever needed without the race detector, which makes everything several times slower.

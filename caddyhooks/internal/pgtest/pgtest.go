@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package pgtest starts PostgreSQL servers for tests: as a normal user, in a temporary folder, on a Unix socket and, if a test wants
 // it, on TCP. No server outlives the test process, however that ends.
 package pgtest

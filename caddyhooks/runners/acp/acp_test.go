@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/programs"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/runnertest"
 )
 
 // newACP is a runner with the agent of this test binary.
@@ -398,7 +398,7 @@ func alive(t *testing.T, pid string) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return syscall.Kill(n, 0) == nil
+	return runnertest.Alive(n)
 }
 
 func TestACPCrashInterruptsAllTurns(t *testing.T) {

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -22,6 +21,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/answers"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/models"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/programs"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/runnertest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/turns"
 )
 
@@ -362,8 +362,8 @@ while :; do sleep 3600; done`, func(c *Command) { c.Args = append(c.Args, pids) 
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
-			t.Errorf("process %d is left: %v", pid, err)
+		if runnertest.Alive(pid) {
+			t.Errorf("process %d is left", pid)
 		}
 	}
 }
