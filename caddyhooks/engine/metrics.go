@@ -35,29 +35,14 @@ type Metrics interface {
 // NoMetrics counts nothing.
 type NoMetrics struct{}
 
-// RunAccepted does nothing.
-func (NoMetrics) RunAccepted(*Run) {}
-
-// RunTakenOn does nothing.
-func (NoMetrics) RunTakenOn(*Run, time.Duration) {}
-
-// RunEnded does nothing.
-func (NoMetrics) RunEnded(*Run, Outcome, time.Duration) {}
-
-// TurnEnded does nothing.
+func (NoMetrics) RunAccepted(*Run)                                  {}
+func (NoMetrics) RunTakenOn(*Run, time.Duration)                    {}
+func (NoMetrics) RunEnded(*Run, Outcome, time.Duration)             {}
 func (NoMetrics) TurnEnded(*Run, string, int, time.Duration, error) {}
-
-// DeliveryAttempted does nothing.
 func (NoMetrics) DeliveryAttempted(*Delivery, time.Duration, error) {}
-
-// RequestIgnored does nothing.
-func (NoMetrics) RequestIgnored(string) {}
-
-// ChallengeAnswered does nothing.
-func (NoMetrics) ChallengeAnswered(string) {}
-
-// StoreCommitted does nothing.
-func (NoMetrics) StoreCommitted(int, time.Duration) {}
+func (NoMetrics) RequestIgnored(string)                             {}
+func (NoMetrics) ChallengeAnswered(string)                          {}
+func (NoMetrics) StoreCommitted(int, time.Duration)                 {}
 
 // Announcer is told of what others may want to act on. Its methods must not block.
 type Announcer interface {

@@ -44,20 +44,6 @@ func newDatabase(n dsn.DSN, schema string) *database {
 	return d
 }
 
-// connect opens a database that is there, and brings the schema up to date.
-func connect(ctx context.Context, text, schema string) (*database, error) {
-	n, err := parseDSN(text)
-	if err != nil {
-		return nil, err
-	}
-	d := newDatabase(n, schema)
-	if err := d.open(ctx); err != nil {
-		d.close()
-		return nil, err
-	}
-	return d, nil
-}
-
 // open opens the schema. With engine.ErrUnreachable the database cannot be reached, and is tried again until it is closed. Any other error
 // is for good.
 func (d *database) open(ctx context.Context) error {

@@ -146,3 +146,17 @@ func contractOptions(dsn string) storetest.Options {
 		},
 	}
 }
+
+// connect opens a database that is there, and brings the schema up to date.
+func connect(ctx context.Context, text, schema string) (*database, error) {
+	n, err := parseDSN(text)
+	if err != nil {
+		return nil, err
+	}
+	d := newDatabase(n, schema)
+	if err := d.open(ctx); err != nil {
+		d.close()
+		return nil, err
+	}
+	return d, nil
+}
