@@ -61,8 +61,7 @@ var blockTypes = map[string][]string{
 // fieldOf are the fields of directives whose names differ.
 var fieldOf = map[string]string{
 	"hooks runner": "RunnersRaw", "hooks store": "StoreRaw", "hooks channel": "ChannelsRaw", "hooks hook": "Mappings",
-	"hook auth": "AuthMode", "hook template": "MessageTemplate", "hook template_file": "MessageTemplate", "hook sync": "SyncResponse",
-	"hook response_schema": "ResponseJSONSchema", "hook response_schema_file": "ResponseJSONSchema",
+	"hook auth": "AuthMode", "hook template": "MessageTemplate", "hook sync": "SyncResponse", "hook response_schema": "ResponseJSONSchema",
 	"hook validation_tier": "ResponseValidationModelTier", "hook fold": "FoldSeconds", "hook respond": "RespondStatus",
 	"auth hmac secret": "HMACSecret", "auth hmac timestamp": "TimestampHeader", "auth <sender> tolerance": "AuthTolerance",
 	"auth <sender> timestamp": "TimestampHeader", "hooks_dashboard instance": "Instances",
@@ -167,7 +166,7 @@ func cell(text string) string {
 // explained is the comment of the field that a directive sets.
 func explained(docs configschema.Docs, block, word string) string {
 	if block == "hooks" && word == "health" { // which is a handler of its own
-		return whatItIs(docs, "Health")
+		return asSentence(whatItIs(docs, "Health"))
 	}
 	plain := func(name string) string { return strings.ToLower(strings.ReplaceAll(name, "_", "")) }
 	for _, kind := range blockTypes[block] {
@@ -181,6 +180,9 @@ func explained(docs configschema.Docs, block, word string) string {
 				}
 			}
 		}
+	}
+	if base, ok := strings.CutSuffix(word, "_file"); ok {
+		return "The same as `" + base + "`, from a file."
 	}
 	return ""
 }

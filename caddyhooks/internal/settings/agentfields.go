@@ -24,7 +24,7 @@ type AgentFields struct {
 	// Wait for the run, and answer the request with the agent's reply.
 	SyncResponse bool `json:"syncResponse,omitempty"`
 
-	// A JSON Schema (Draft 2020-12) for the reply. Needs syncResponse.
+	// A JSON Schema (Draft 2020-12) for the reply. Needs syncResponse (sync in a Caddyfile).
 	ResponseJSONSchema json.RawMessage `json:"responseJsonSchema,omitempty"`
 
 	// The model tier of a run with a schema and of its repair calls.
@@ -33,7 +33,7 @@ type AgentFields struct {
 	// The URL to which the agent's reply is posted.
 	CallbackURL string `json:"callbackUrl,omitempty"`
 
-	// Whether the reply is sent to a messaging channel.
+	// Send the reply to a messaging channel.
 	Deliver bool `json:"deliver,omitempty"`
 
 	// The name of the channel in the configuration.

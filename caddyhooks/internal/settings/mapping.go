@@ -111,8 +111,8 @@ type Mapping struct {
 	// The name of the runner in the configuration. Default: the one for the model tier, or the default one.
 	Runner string `json:"runner,omitempty"`
 
-	// How long the message, the metadata and the schema of a finished run are kept; 0 keeps none. Default, and most:
-	// historySeconds of the settings.
+	// How long the message, the metadata and the schema of a finished run are kept; 0 keeps none. Default: historySeconds of the
+	// settings, which is also the longest.
 	HistorySeconds *int `json:"historySeconds,omitempty"`
 
 	AgentFields
