@@ -364,7 +364,7 @@ func TestShowSaysThatAPlaceholderFoundNothing(t *testing.T) {
 	for body, want := range map[string]bool{`{"issue":{"title":"a"}}`: false, `{"issue":{"titel":"a"}}`: true} {
 		out, errs, err := command(t, "show", fmt.Sprint(s.Post("/api/hooks/issues", body).Field(t, "runId")), "--address", s.Admin)
 		wantExit(t, 0, errs, err)
-		if strings.Contains(out, "! <missing> stands for a placeholder of the template that finds nothing in the payload\n") != want {
+		if strings.Contains(out, "! <missing> stands for a placeholder that finds nothing in the payload\n") != want {
 			t.Errorf("%s: printed\n%s", body, out)
 		}
 	}

@@ -180,8 +180,9 @@ func (r *Run) hasDeliveries() bool { return r.CallbackURL != "" || r.Channel != 
 // Tiers are the model tiers that a run may ask for.
 var Tiers = []string{"balanced", "smart", "coding", "deep", "special1", "special2", "special3", "special4", "special5"}
 
-// MemoryPresets are the memory presets that a run may ask for.
-var MemoryPresets = []string{MemoryDisabled, "coding_balanced", "coding_fast", "coding_deep", MemoryPlain, "research_analyst", "ops_support"}
+// MemoryPresets are those that a run may ask for.
+var MemoryPresets = []string{MemoryDisabled, "coding_balanced", "coding_fast", "coding_deep", MemoryPlain, "research_analyst",
+	"ops_support"}
 
 // TurnTier is the tier of the turn. Tiers come from the request alone; nothing of the chat's history plays a part.
 func (r *Run) TurnTier() string {

@@ -99,7 +99,7 @@ func TestErrorsOfBlocksNameTheirReasonAndNoSecret(t *testing.T) {
 	t.Parallel()
 	for block, want := range map[string]string{
 		"shout s3cret":           "unrecognized subdirective 'shout'; example takes loud, text, text_long, reply, template, word, list, secret, secrets, number, size, wait, seconds, even, url and again",
-		"tempalte a":             "unrecognized subdirective 'tempalte'; did you mean template?",
+		"templat a":              "unrecognized subdirective 'templat'; did you mean template?",
 		"word a\nword b":         "word is set already",
 		"text a\ntext_long b":    "text is set already",
 		"text_long a\ntext b":    "text is set already",

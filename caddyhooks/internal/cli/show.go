@@ -171,7 +171,7 @@ func (s *session) showRun(beginning string) error {
 		}
 		s.screen.showBlock(title, *run.Message)
 		if strings.Contains(*run.Message, "<missing>") && !isBuiltIn(run.Hook) {
-			s.screen.Line(terminal.Warn("! "), terminal.Plain("<missing> stands for a placeholder of the template that finds nothing in the payload"))
+			s.screen.Line(terminal.Warn("! "), terminal.Plain("<missing> stands for a placeholder that finds nothing in the payload"))
 		}
 	}
 	s.screen.showText("Metadata", string(run.Metadata))

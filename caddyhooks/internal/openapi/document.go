@@ -62,10 +62,13 @@ type answer struct {
 var known = map[reflect.Type]configschema.Schema{
 	reflect.TypeFor[engine.Status](): {"type": "string", "enum": []engine.Status{engine.Queued, engine.Running, engine.Completed,
 		engine.Failed, engine.TimedOut, engine.Cancelled, engine.Expired}},
-	reflect.TypeFor[engine.Action]():         {"type": "string", "enum": []engine.Action{engine.Wake, engine.Agent}},
-	reflect.TypeFor[engine.Phase]():          {"type": "string", "enum": []engine.Phase{engine.PhaseQueued, engine.PhaseTurn, engine.PhaseRepair}},
-	reflect.TypeFor[engine.DeliveryStatus](): {"type": "string", "enum": []engine.DeliveryStatus{engine.Pending, engine.Delivered, engine.Dead}},
-	reflect.TypeFor[api.Point](): {"type": "array", "minItems": 2, "maxItems": 2, "description": "The time in seconds since 1970, and the value.",
+	reflect.TypeFor[engine.Action](): {"type": "string", "enum": []engine.Action{engine.Wake, engine.Agent}},
+	reflect.TypeFor[engine.Phase](): {"type": "string",
+		"enum": []engine.Phase{engine.PhaseQueued, engine.PhaseTurn, engine.PhaseRepair}},
+	reflect.TypeFor[engine.DeliveryStatus](): {"type": "string",
+		"enum": []engine.DeliveryStatus{engine.Pending, engine.Delivered, engine.Dead}},
+	reflect.TypeFor[api.Point](): {"type": "array", "minItems": 2, "maxItems": 2,
+		"description": "The time in seconds since 1970, and the value.",
 		"prefixItems": []any{object{"type": "integer"}, object{"type": []string{"number", "null"}}}},
 }
 
@@ -146,7 +149,8 @@ func (o *operation) show(schemas *configschema.API) (object, error) {
 			"required": slices.Contains(requiredQuery, o.id+" "+name), "schema": object{"type": "string"}})
 	}
 	for _, name := range o.headers {
-		parameters = append(parameters, object{"in": "header", "name": name, "description": headerTexts[name], "schema": object{"type": "string"}})
+		parameters = append(parameters, object{"in": "header", "name": name, "description": headerTexts[name],
+			"schema": object{"type": "string"}})
 	}
 	if parameters != nil {
 		shown["parameters"] = parameters

@@ -44,7 +44,8 @@ type AdminError struct {
 func answered(status string, body content, headers ...string) []answer {
 	return []answer{
 		{status: status, body: body, headers: headers},
-		{status: "4XX", text: "The request is wrong, or in conflict with the configuration or with a change of somebody else.", body: isJSON(AdminError{})},
+		{status: "4XX", text: "The request is wrong, or in conflict with the configuration or with a change of somebody else.",
+			body: isJSON(AdminError{})},
 		{status: "5XX", text: "The request failed.", body: isJSON(AdminError{}), headers: []string{"Retry-After"}},
 	}
 }
@@ -64,7 +65,8 @@ var Operators = &Document{
 	text: "For operators, at Caddy's admin endpoint: runs, deliveries and settings. It has no login. Secrets are shown as " +
 		"\u2022\u2022\u2022\u2022; sending that back keeps the secret.",
 	servers: []any{
-		object{"url": "{admin}/hooks", "description": "The instance default.", "variables": object{"admin": object{"default": "http://127.0.0.1:2019"}}},
+		object{"url": "{admin}/hooks", "description": "The instance default.",
+			"variables": object{"admin": object{"default": "http://127.0.0.1:2019"}}},
 		object{"url": "{admin}/hooks/instances/{instance}", "description": "Another instance.", "variables": object{
 			"admin":    object{"default": "http://127.0.0.1:2019"},
 			"instance": object{"default": "default", "description": "The name after the word hooks in the Caddyfile."}}},
@@ -75,7 +77,8 @@ var Operators = &Document{
 		{"tries", "Try hooks and runners out."}, {"runs", "Runs and chats."}, {"deliveries", "Callbacks and messages to channels."},
 	},
 	operations: []operation{
-		{method: "GET", path: "/about", id: "about", tag: "instance", summary: "Show what the instance is", answers: answered("200", isJSON(api.About{}))},
+		{method: "GET", path: "/about", id: "about", tag: "instance", summary: "Show what the instance is",
+			answers: answered("200", isJSON(api.About{}))},
 		{method: "GET", path: "/overview", id: "overview", tag: "instance", summary: "Show figures, plots, hooks and attention items",
 			query: []string{"range"}, answers: answered("200", isJSON(api.Overview{}))},
 		{method: "GET", path: "/events", id: "events", tag: "instance", summary: "Follow what happens", query: []string{"topics"},

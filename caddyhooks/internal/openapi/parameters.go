@@ -22,7 +22,8 @@ var queryTexts = map[string]string{
 }
 
 // requiredQuery are the parameters that must be there, by the id of their operation.
-var requiredQuery = []string{"chat chatId", "samples hook", "runsAgain status", "dropDeliveries status", "retryDeliveries status", "export of"}
+var requiredQuery = []string{"chat chatId", "samples hook", "runsAgain status", "dropDeliveries status", "retryDeliveries status",
+	"export of"}
 
 var headerTexts = map[string]string{
 	"Accept":                           "text/event-stream asks for the answer while the agent works.",

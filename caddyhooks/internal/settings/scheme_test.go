@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"errors"
 	"net/http"
 	"regexp"
 	"slices"
@@ -151,8 +152,9 @@ func TestCallersLearnWhatIsMissing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		refused, ok := a.Authenticate(&auth.Request{Header: http.Header{c.header: {"v0=" + strings.Repeat("0", 64)}}}).(*RefusedCredential)
-		if !ok || refused.Message() != c.want {
+		var refused *RefusedCredential
+		err = a.Authenticate(&auth.Request{Header: http.Header{c.header: {"v0=" + strings.Repeat("0", 64)}}})
+		if !errors.As(err, &refused) || refused.Message() != c.want {
 			t.Errorf("%s: a caller is told %q", c.auth, refused.Message())
 		}
 	}
