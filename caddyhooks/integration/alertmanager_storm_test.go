@@ -21,7 +21,7 @@ func TestStormOfAlertsIsOneTurnForEachGroup(t *testing.T) {
 	s := hookstest.StartProcess(t, "respond 404")
 	recipe := filepath.Join(root, "examples/senders/alertmanager")
 	loadExample(t, s, filepath.Join(recipe, "Caddyfile"), func(text string) string {
-		edited := strings.NewReplacer("127.0.0.1:8080", "127.0.0.1:"+s.Port, "runner echo", "runner http "+rn.URL, "fold 30s", "fold 20s").Replace(text)
+		edited := strings.NewReplacer("127.0.0.1:8080", "127.0.0.1:"+s.Port, "localhost:8080", "localhost:"+s.Port, "runner echo", "runner http "+rn.URL, "fold 30s", "fold 20s").Replace(text)
 		if !strings.Contains(edited, "fold 20s") || !strings.Contains(edited, rn.URL) {
 			t.Fatal("the Caddyfile is not the one that this test was made for")
 		}

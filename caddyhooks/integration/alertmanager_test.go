@@ -80,7 +80,7 @@ func startAlertmanagerExample(t *testing.T, edit *strings.Replacer) *alertmanage
 	t.Helper()
 	s := hookstest.StartProcess(t, "respond 404")
 	port := hookstest.FreePort(t)
-	ports := strings.NewReplacer("127.0.0.1:8080", "127.0.0.1:"+s.Port, "127.0.0.1:9093", "127.0.0.1:"+port)
+	ports := strings.NewReplacer("127.0.0.1:8080", "127.0.0.1:"+s.Port, "localhost:8080", "localhost:"+s.Port, "127.0.0.1:9093", "127.0.0.1:"+port)
 	loadExample(t, s, filepath.Join(root, "examples/alertmanager/Caddyfile"), func(text string) string {
 		edited := edit.Replace(text)
 		if edited == text {

@@ -63,7 +63,7 @@ func runPage(t *testing.T, page string, env []string, addresses ...string) {
 	s := hookstest.StartProcess(t, "respond 404", env...) // and later with the page's configuration
 	runnerPort, alertsPort, dashboardPort, modelPort, promPort := hookstest.FreePort(t), hookstest.FreePort(t), hookstest.FreePort(t), hookstest.FreePort(t), hookstest.FreePort(t)
 	ports := strings.NewReplacer(append(addresses,
-		"127.0.0.1:8080", "127.0.0.1:"+s.Port, "127.0.0.1:2019", strings.TrimPrefix(s.Admin, "http://"),
+		"127.0.0.1:8080", "127.0.0.1:"+s.Port, "localhost:8080", "localhost:"+s.Port, "127.0.0.1:2019", strings.TrimPrefix(s.Admin, "http://"),
 		"127.0.0.1:8081", "127.0.0.1:"+dashboardPort, "localhost:8081", "localhost:"+dashboardPort,
 		"127.0.0.1:9000", "127.0.0.1:"+runnerPort, "127.0.0.1:9001", "127.0.0.1:"+hookstest.FreePort(t), "127.0.0.1:9002", "127.0.0.1:"+hookstest.FreePort(t),
 		"127.0.0.1:9090", "127.0.0.1:"+promPort, "127.0.0.1:9100", "127.0.0.1:"+hookstest.FreePort(t), "127.0.0.1:9093", "127.0.0.1:"+alertsPort, "127.0.0.1:11434", "127.0.0.1:"+modelPort, "127.0.0.1:4000", "127.0.0.1:"+modelPort)...)

@@ -17,7 +17,7 @@ const proxyPage = root + "/examples/behind-a-proxy/README.md"
 func TestBehindAProxyExample(t *testing.T) {
 	t.Parallel()
 	behind, front, admin := "127.0.0.1:"+hookstest.FreePort(t), "127.0.0.1:"+hookstest.FreePort(t), "127.0.0.1:"+hookstest.FreePort(t)
-	ports := strings.NewReplacer("127.0.0.1:8080", behind, "127.0.0.1:8081", front, "127.0.0.1:2019", admin)
+	ports := strings.NewReplacer("127.0.0.1:8080", behind, "localhost:8080", strings.Replace(behind, "127.0.0.1", "localhost", 1), "127.0.0.1:8081", front, "127.0.0.1:2019", admin)
 	start := func(file, address, globals string) {
 		text := ports.Replace(string(readFile(t, filepath.Join(filepath.Dir(proxyPage), file))))
 		d := &hookstest.Deployment{Binary: hookstest.NewBinary(t), URL: "http://" + address, Config: filepath.Join(t.TempDir(), "Caddyfile")}

@@ -17,7 +17,7 @@ func TestLoadBalancedExampleSurvivesItsAgents(t *testing.T) {
 	s := hookstest.StartProcess(t, "respond 404") // and later with the example's configuration
 	ports := []string{hookstest.FreePort(t), hookstest.FreePort(t)}
 	loadExample(t, s, filepath.Join(root, "examples/load-balanced/Caddyfile"),
-		strings.NewReplacer("127.0.0.1:8080", "127.0.0.1:"+s.Port, "127.0.0.1:9001", "127.0.0.1:"+ports[0], "127.0.0.1:9002", "127.0.0.1:"+ports[1]).Replace)
+		strings.NewReplacer("127.0.0.1:8080", "127.0.0.1:"+s.Port, "localhost:8080", "localhost:"+s.Port, "127.0.0.1:9001", "127.0.0.1:"+ports[0], "127.0.0.1:9002", "127.0.0.1:"+ports[1]).Replace)
 	const token = "Bearer only-for-trying-it-out"
 	ask := func() hookstest.Response {
 		return s.Request("POST", "/api/hooks/agent", `{"message":"hello","chatId":"me","syncResponse":true}`, "Authorization", token)

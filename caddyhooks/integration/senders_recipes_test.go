@@ -50,7 +50,7 @@ func TestRecipesTellTheAgentWhatTheySay(t *testing.T) {
 	signer := startSigner(t)
 	rn := hookstest.StartRunner(t, nil)
 	s := hookstest.StartProcess(t, "respond 404")
-	ports := strings.NewReplacer("127.0.0.1:8080", "127.0.0.1:"+s.Port)
+	ports := strings.NewReplacer("127.0.0.1:8080", "127.0.0.1:"+s.Port, "localhost:8080", "localhost:"+s.Port)
 	dirs, err := filepath.Glob(filepath.Join(root, "examples", "senders", "*"))
 	if err != nil || len(dirs) != len(recipes) {
 		t.Fatalf("the recipes are %v, %v", dirs, err)
