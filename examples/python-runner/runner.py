@@ -12,6 +12,7 @@ def answer(turn):
 
 class Runner(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # the body is sent right after the headers
 
     def do_POST(self):
         turn = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
