@@ -95,7 +95,7 @@ interface Page extends Scope {
 	readOnlyWhy: string;
 	/** Attributes of a control that changes something. */
 	acting: { disabled?: boolean; title?: string };
-	/** Fetched once an instance. */
+	/** Fetched anew each time: a change of the settings changes it. */
 	about(): Promise<any>;
 	/** Of the window. */
 	title(text: string): void;

@@ -140,6 +140,7 @@ func addOrdersHook(tab *browsertest.Tab) (secret string) {
 	tab.WaitText("shop:berlin")
 	tab.Click("button", "Add the hook")
 	tab.Wait("heading", "orders")
+	tab.WaitNoText("webhooks are off") // as they were on the pages before
 	return secret
 }
 

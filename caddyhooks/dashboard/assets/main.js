@@ -38,8 +38,6 @@ const readOnlyWhy = "You may look here, but change nothing.";
 let me = { instances: ["default"], readOnly: false };
 let api = makeApi("default");
 const live = new Live(api);
-/** @type {Promise<any> | undefined} */
-let about;
 /** @type {AbortController | undefined} */
 let shown;
 let here = "";
@@ -118,7 +116,6 @@ async function show() {
 	const own = shown = new AbortController();
 	if ((instance || home()) !== api.instance) {
 		api = makeApi(instance || home());
-		about = undefined;
 		live.use(api);
 		instances.value = api.instance;
 	}
@@ -145,7 +142,7 @@ async function show() {
 	const page = {
 		...scope(own.signal), main: room, path: parts, params, api, live, me, title, link,
 		readOnly: Boolean(me.readOnly), readOnlyWhy: me.readOnly ? readOnlyWhy : "", acting: me.readOnly ? { disabled: true, title: readOnlyWhy } : {},
-		about: () => about ??= api.get("about").catch(error => { about = undefined; throw error; }),
+		about: () => api.get("about"),
 		go: (to, query) => { location.hash = link(to, query); },
 		setParams: (change, { push = false } = {}) => {
 			if (own.signal.aborted) return;
@@ -299,10 +296,7 @@ addEventListener("hashchange", async () => {
 });
 addEventListener("beforeunload", event => { if (dirty()) event.preventDefault(); });
 live.on("state", () => drawState());
-live.on("reset", () => {
-	about = undefined;
-	if (broken) show();
-});
+live.on("reset", () => { if (broken) show(); });
 live.on("hello", hello => setClock(hello.now));
 live.on("overview", now => {
 	counter("open", now.running + now.queued);
