@@ -112,7 +112,7 @@ func checkEndsOfRuns(t *testing.T, store string) {
 }
 
 func (end *endOfRun) check(t *testing.T, s *hookstest.Server, rn *hookstest.Runner, callbacks *hookstest.Receiver, log string) {
-	const client, keyHeader = "203.0.113.9", "Webhook-Id"
+	const client, keyHeader = "203.0.113.9", "Idempotency-Key"
 	chat := "chat " + end.name
 	behind := ""
 	if end.behind {

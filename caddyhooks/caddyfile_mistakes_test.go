@@ -231,7 +231,7 @@ func TestCaddyfileNamesMistakesOfEveryDirective(t *testing.T) {
 					wantMistake(t, b.within, word+" "+value, want, 0)
 				}
 				if !strings.Contains(flags, "repeatable") {
-					wantMistake(t, b.within, line+"\n"+line, strings.TrimSuffix(word, "_file")+" is set already", 1)
+					wantMistake(t, b.within, line+"\n"+line, strings.TrimSuffix(word, "_file")+" is set already…", 1)
 				}
 				if !strings.Contains(flags, "block") {
 					wantMistake(t, b.within, line+" {\n}", "unrecognized subdirective '{'; "+takes, 0)
@@ -279,7 +279,7 @@ func mistakesOf(kind, flags, word string) map[string]string {
 	case "list":
 		return map[string]string{"": none, "{$NOT_SET}": none, `""`: "an argument of " + word + " is empty" + unset}
 	case "flag":
-		return all("wrong argument count or unexpected line ending after 'on'", "on")
+		return all(word+" takes no argument", "on")
 	case "secret":
 		return all(word+" takes one secret, which must not be blank"+unset, "", `""`, `" "`, "a b")
 	case "empty-secret":

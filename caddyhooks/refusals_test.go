@@ -142,7 +142,7 @@ func TestRefusedRequestsAreInTheLogAndInTheAdminAPI(t *testing.T) {
 		{"wrong token", s.Request("POST", "/api/hooks/wake", body, "X-Service-Token", badToken), "wake", 401, "the token is not one of the accepted tokens", 12},
 		{"no signature", loudPost(s, "signed", body), "signed", 401, "the header X-Loud-Signature is missing or empty", 12},
 		{"no prefix", s.Request("POST", "/api/hooks/signed", body, "X-Loud-Signature", good), "signed", 401, `no signature in the header X-Loud-Signature begins with "sha256="`, 12},
-		{"malformed signature", s.Request("POST", "/api/hooks/signed", body, "X-Loud-Signature", "sha256="+good[:30]), "signed", 401, "no signature is well-formed hex or base64", 12},
+		{"malformed signature", s.Request("POST", "/api/hooks/signed", body, "X-Loud-Signature", "sha256="+good[:30]), "signed", 401, "the signature has the wrong length or encoding", 12},
 		{"wrong signature", s.Request("POST", "/api/hooks/signed", body, "X-Loud-Signature", "sha256="+wrong), "signed", 401, "the signature does not match the body and the secret", 12},
 		{"no token for a run", s.Request("GET", "/api/hooks/"+runPath, ""), "runs", 401, "no token was sent", 0},
 		{"unknown hook", loudPost(s, "singed", body), "", 404, "no hook has this name", 12},
@@ -201,7 +201,7 @@ func TestCallersAreToldWhetherACredentialIsMissingOrWrong(t *testing.T) {
 	const howTo = " Send the webhook token as 'Authorization: Bearer <token>' or 'X-Service-Token: <token>'."
 	for _, c := range []struct{ hook, header, value, want string }{
 		{"wake", "X-None", "", "No token was sent." + howTo},
-		{"wake", "Authorization", loudToken, "The header Authorization has no Bearer token." + howTo},
+		{"wake", "Authorization", loudToken, "The header Authorization has no Bearer token, or an empty one." + howTo},
 		{"wake", "Authorization", "Bearer wrong", "The token is wrong." + howTo},
 		{"wake", "X-Service-Token", "wrong", "The token is wrong." + howTo},
 		{"signed", "Authorization", "Bearer " + loudToken, "The header X-Loud-Signature is missing or empty. This hook accepts requests with a signature, not a bearer token."},

@@ -225,7 +225,7 @@ func (c *Client) Unreachable(err error) error {
 		err = op.Err
 	}
 	return fmt.Errorf("the admin endpoint %s of Caddy cannot be reached (%w): is Caddy running? If its admin endpoint has another address, "+
-		"name it by --address; "+
+		"set it with --address; "+
 		"if it is off in the Caddyfile, use hooks_dashboard on a site instead", c.Address, err)
 }
 

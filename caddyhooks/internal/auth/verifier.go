@@ -44,10 +44,10 @@ func (r *Request) calledURL() string {
 
 // The reasons of the verifiers in this package.
 const (
-	SignatureMalformed Reason = "no signature is well-formed hex or base64"
+	SignatureMalformed Reason = "the signature has the wrong length or encoding"
 	SignatureWrong     Reason = "the signature does not match the body and the secret"
-	TokenMissing       Reason = "no token was sent"                            //nolint:gosec // a reason, and no token
-	TokenNotBearer     Reason = "the header Authorization has no Bearer token" //nolint:gosec // likewise
+	TokenMissing       Reason = "no token was sent"                                             //nolint:gosec // a reason, and no token
+	TokenNotBearer     Reason = "the header Authorization has no Bearer token, or an empty one" //nolint:gosec // likewise
 	TokenUnknown       Reason = "the token is not one of the accepted tokens"
 
 	TimestampMissing        Reason = "the signature has no timestamp"

@@ -11,6 +11,7 @@ package caddyconf
 
 import (
 	"cmp"
+	"reflect"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
@@ -30,6 +31,8 @@ type Directive struct {
 	// The word of another directive that this one can stand for, such as template for template_file. A block takes one
 	// of the two.
 	InsteadOf string
+
+	several bool // it takes several values on one line
 }
 
 // ReadBlock reads the block that follows, if there is one. owner names the directive or module of the block in errors, which
@@ -46,6 +49,9 @@ func ReadBlock(d *caddyfile.Dispenser, owner string, directives ...Directive) er
 			name = directive.InsteadOf
 		}
 		if seen[name] && !directive.Repeatable {
+			if directive.several {
+				return d.Errf("%s is set already; write several values on one line", name)
+			}
 			return d.Errf("%s is set already", name)
 		}
 		seen[name] = true
@@ -79,8 +85,14 @@ func unrecognized(d *caddyfile.Dispenser, owner string, directives []Directive) 
 
 // Set returns a directive that stores its value.
 func Set[T any](word string, to *T, read Reader[T]) Directive {
-	return Directive{Word: word, Read: func(d *caddyfile.Dispenser) (err error) {
+	return Directive{Word: word, several: isList[T](), Read: func(d *caddyfile.Dispenser) (err error) {
 		*to, err = read(d)
 		return err
 	}}
+}
+
+// isList reports whether a type is a list, and not JSON.
+func isList[T any]() bool {
+	kind := reflect.TypeFor[T]()
+	return kind.Kind() == reflect.Slice && kind.Elem().Kind() != reflect.Uint8
 }

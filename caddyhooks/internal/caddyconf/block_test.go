@@ -101,9 +101,10 @@ func TestErrorsOfBlocksNameTheirReasonAndNoSecret(t *testing.T) {
 		"shout s3cret":           "unrecognized subdirective 'shout'; example takes loud, text, text_long, reply, template, word, list, secret, secrets, number, size, wait, seconds, even, url and again",
 		"templat a":              "unrecognized subdirective 'templat'; did you mean template?",
 		"word a\nword b":         "word is set already",
+		"list a\nlist b":         "list is set already; write several values on one line",
 		"text a\ntext_long b":    "text is set already",
 		"text_long a\ntext b":    "text is set already",
-		"loud very":              "wrong argument count or unexpected line ending after 'very'",
+		"loud very":              "loud takes no argument",
 		"text":                   "text takes an argument, and there is none" + Unset,
 		"text {$NOT_SET}":        "text takes an argument, and there is none" + Unset,
 		"text `{$NOT_SET}`":      "the argument of text is empty" + Unset,
@@ -134,7 +135,7 @@ func TestErrorsOfBlocksNameTheirReasonAndNoSecret(t *testing.T) {
 		"seconds 1500ms":         "'1.5s' is not a whole number of seconds",
 		"even 3":                 "an odd number",
 		"url http://a.example":   "a bad URL",
-		"again\nagain unwanted":  "wrong argument count or unexpected line ending after 'unwanted'",
+		"again\nagain unwanted":  "again takes no argument",
 	} {
 		err := new(example).read(caddyfile.NewTestDispenser("example {\n" + block + "\n}"))
 		if err == nil || !strings.HasPrefix(err.Error(), want+", at ") {

@@ -21,8 +21,9 @@ type Reader[T any] func(d *caddyfile.Dispenser) (T, error)
 
 // Present reads no argument, and is true: the directive sets a flag by being there.
 func Present(d *caddyfile.Dispenser) (bool, error) {
+	directive := d.Val()
 	if d.NextArg() {
-		return false, d.ArgErr()
+		return false, d.Errf("%s takes no argument", directive)
 	}
 	return true, nil
 }

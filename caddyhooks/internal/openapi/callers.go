@@ -55,7 +55,7 @@ type Text struct {
 func refusals(more ...answer) []answer {
 	failed := isJSON(Error{})
 	return append([]answer{
-		{status: "400", text: "The body or a field is wrong.", body: failed},
+		{status: "400", text: "The body or a field is wrong.", body: failed, headers: []string{"X-Service-Warning"}},
 		{status: "401", text: "The credential is missing or wrong.", body: failed, headers: []string{"WWW-Authenticate"}},
 		{status: "403", text: "The hook is not open to this address.", body: failed},
 		{status: "404", text: "Webhooks are off, or no hook has this name.", body: failed},
@@ -64,7 +64,7 @@ func refusals(more ...answer) []answer {
 		{status: "409", text: "The idempotency key was used before, and its answer cannot be given.", body: failed,
 			headers: []string{"Retry-After"}},
 		{status: "413", text: "The body, or what the hook makes of it, is too large.", body: failed},
-		{status: "415", text: "The body is compressed.", body: failed},
+		{status: "415", text: "The body is compressed.", body: failed, headers: []string{"Accept-Encoding"}},
 		{status: "429", text: "Too many bad credentials from this address, or more runs than the hook's rate.", body: failed,
 			headers: []string{"Retry-After"}},
 		{status: "503", text: "The queue is full, or the agent or the store cannot be reached. Try again.", body: failed,

@@ -72,6 +72,12 @@ var known = map[reflect.Type]configschema.Schema{
 		"prefixItems": []any{object{"type": "integer"}, object{"type": []string{"number", "null"}}}},
 }
 
+// rulesOfMembers are what the program checks beside the types of members, by their names.
+var rulesOfMembers = map[string]object{
+	"model": {"enum": engine.Tiers}, "responseValidationModelTier": {"enum": engine.Tiers},
+	"memoryPreset": {"enum": engine.MemoryPresets}, "metadata": {"type": "object"}, "responseJsonSchema": {"type": "object"},
+}
+
 // JSON is the document. If it is closed, objects have no other members than those listed, which is for tests.
 func (d *Document) JSON(closed bool) (map[string]any, error) {
 	schemas := &configschema.API{Known: known, Closed: closed}
@@ -103,6 +109,14 @@ func (d *Document) JSON(closed bool) (map[string]any, error) {
 		tags[i] = object{"name": tag[0], "description": tag[1]}
 	}
 	definitions := schemas.Definitions()
+	for _, definition := range definitions {
+		members, _ := definition.(object)["properties"].(object)
+		for name, rule := range rulesOfMembers {
+			if member, ok := members[name].(object); ok && member["$ref"] == nil && member["type"] != "object" {
+				maps.Copy(member, rule)
+			}
+		}
+	}
 	if patch, ok := definitions["SettingsPatch"].(object); ok {
 		members := patch["properties"].(object)
 		for name, member := range members {

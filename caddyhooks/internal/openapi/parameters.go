@@ -27,6 +27,7 @@ var requiredQuery = []string{"chat chatId", "samples hook", "runsAgain status", 
 
 var headerTexts = map[string]string{
 	"Accept":                           "text/event-stream asks for the answer while the agent works.",
+	"Accept-Encoding":                  "How a body may be compressed: not at all.",
 	"Allow":                            "The methods that are allowed.",
 	"Content-Disposition":              "The name of the file.",
 	"ETag":                             "A tag for If-Match.",

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -59,11 +60,25 @@ func MisspeltKeywords(schema json.RawMessage) []IgnoredWord {
 	}
 	search := misspeltSearch{left: 100, found: make(map[string]string)}
 	search.lookAt(doc)
+	if object, _ := doc.(map[string]any); len(object) > 0 && !hasKeyword(object) { // such as an example of an answer
+		for word := range object {
+			search.found[word] = cmp.Or(search.found[word], "")
+		}
+	}
 	var words []IgnoredWord
 	for _, written := range slices.Sorted(maps.Keys(search.found)) {
 		words = append(words, IgnoredWord{written, search.found[written]})
 	}
 	return words
+}
+
+func hasKeyword(schema map[string]any) bool {
+	for word := range schema {
+		if _, known := schemaKeywords[word]; known {
+			return true
+		}
+	}
+	return false
 }
 
 type misspeltSearch struct {

@@ -90,8 +90,11 @@ func (m *Mapping) FindWarnings() []string {
 		}
 	}
 	for _, word := range MisspeltKeywords(m.ResponseJSONSchema) {
-		found = append(found, fmt.Sprintf("%s has %q, an unknown keyword that is ignored: did you mean %s?", bothNames("responseJsonSchema"),
-			word.Written, word.Meant))
+		problem := fmt.Sprintf("%s has %q, an unknown keyword that is ignored", bothNames("responseJsonSchema"), word.Written)
+		if word.Meant != "" {
+			problem += ": did you mean " + word.Meant + "?"
+		}
+		found = append(found, problem)
 	}
 	if m.RespondStatus != 0 && m.Action == engine.Agent && m.SyncResponse {
 		found = append(found, fmt.Sprintf("%s is ignored with %s: callers get the reply of the agent", bothNames("respondStatus"),

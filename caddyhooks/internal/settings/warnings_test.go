@@ -142,6 +142,10 @@ func TestWarnings(t *testing.T) {
 				"required":["item"],"items":true,"x-note":"require"}`)}),
 		},
 		{
+			name: "an example of an answer", settings: agent(AgentFields{ResponseJSONSchema: []byte(`{"fine":true}`)}),
+			want: []string{`hook a: responseJsonSchema (response_schema in a Caddyfile) has "fine", an unknown keyword that is ignored`},
+		},
+		{
 			name: "a schema with misspelt keywords",
 			settings: agent(AgentFields{ResponseJSONSchema: []byte(`{"type":"object","require":["a"],
 				"properties":{"a":{"typ":"string"},"b":{"type":"array","items":{"typ":"string","enums":[]}}}}`)}),
