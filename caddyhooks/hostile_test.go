@@ -495,3 +495,27 @@ func TestBodiesThatTakeTooLongAreGivenUp(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 }
+
+// A client that reads nothing before it has sent everything gets the answer all the same.
+func TestTooLargeBodyIsHeardOut(t *testing.T) {
+	s := hookstest.NewServer(t)
+	s.Load(hookstest.Hooks(hookstest.StartRunner(t, nil), ""))
+	conn, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	body := `{"message":"` + strings.Repeat("a", 4<<20) + `"}`
+	if _, err := fmt.Fprintf(conn, "POST /api/hooks/agent HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s",
+		strings.TrimPrefix(s.URL, "http://"), hookstest.Token, len(body), body); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusRequestEntityTooLarge {
+		t.Errorf("got %d", resp.StatusCode)
+	}
+}

@@ -119,7 +119,7 @@ export async function show(page) {
 		const url = `${about.urls?.[0] ?? `https://<your site>${about.path}`}/wake`;
 		plots.hidden = true;
 		put(first, el("section.panel", about.on
-			? empty("Nothing has come in yet.", "Send the first message:", codeLine(`curl ${url} -H "Authorization: Bearer $TOKEN" -d '{"text": "The backup is done"}'`, "Copy the command"))
+			? empty("Nothing has come in yet.", "Send the first message:", codeLine(`curl ${url} -H "Authorization: Bearer $HOOKS_TOKEN" -d '{"text": "The backup is done"}'`, "Copy the command"))
 			: empty(badge("late", "webhooks are off"), capital(about.offBecause ?? ""), "Every hook answers 404 until webhooks are switched on.", el("a.button.primary", { href: page.link("settings") }, "Open Webhooks"))));
 		drawNeeds();
 	}

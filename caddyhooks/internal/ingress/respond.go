@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -119,6 +120,19 @@ func WriteError(w http.ResponseWriter, r *http.Request, a *api.Error) {
 		h.Set(a.Header[0], a.Header[1])
 	}
 	writeBody(w, a.Status, "application/json", api.ErrorBody(a.Message))
+	if a.Status == http.StatusRequestEntityTooLarge && r.ProtoMajor == 1 {
+		hearOut(w, r)
+	}
+}
+
+// hearOut reads on for a moment after a body was refused as too large. Many clients read no answer before they have sent the whole
+// body: they would see a broken connection instead.
+func hearOut(w http.ResponseWriter, r *http.Request) {
+	const most, patience = 16 << 20, 5 * time.Second
+	client := http.NewResponseController(w)
+	if client.Flush() == nil && client.SetReadDeadline(time.Now().Add(patience)) == nil {
+		_, _ = io.CopyN(io.Discard, r.Body, most)
+	}
 }
 
 // writeAccepted acknowledges the runs of a request, which are in the background. run is the first of them.
