@@ -75,6 +75,32 @@ func documentOf(t *testing.T, described *openapi.Document) *checkedDocument {
 	return document
 }
 
+func TestOpenAPIDescribesRequests(t *testing.T) {
+	t.Parallel()
+	callers, operators := documentOf(t, openapi.Callers), documentOf(t, openapi.Operators)
+	for _, c := range []struct {
+		document *checkedDocument
+		at, body string
+		good     bool
+	}{
+		{callers, "/paths/~1agent/post", `{"message":"a","model":"smart","memoryPreset":"ops_support","metadata":{"a":1},"syncResponse":true}`, true},
+		{callers, "/paths/~1agent/post", `{"model":"smart"}`, false},
+		{callers, "/paths/~1agent/post", `{"message":"a","model":"huge"}`, false},
+		{callers, "/paths/~1agent/post", `{"message":"a","metadata":[]}`, false},
+		{callers, "/paths/~1wake/post", `{"text":"a"}`, true},
+		{callers, "/paths/~1wake/post", `{"text":1}`, false},
+		{operators, "/paths/~1settings/patch", `{"enabled":null,"token":["a","b"],"memoryPreset":null,"wakeFold":null}`, true},
+		{operators, "/paths/~1settings/patch", `{"memoryPreset":"huge"}`, false},
+		{operators, "/paths/~1mappings~1%7Bname%7D/put", `{"action":"agent","authSecret":"a","historySeconds":0}`, true},
+		{operators, "/paths/~1mappings~1%7Bname%7D/put", `{"action":"sleep"}`, false},
+	} {
+		err := c.document.validate("#"+c.at+"/requestBody/content/application~1json/schema", []byte(c.body))
+		if (err == nil) != c.good {
+			t.Errorf("%s %s: %v", c.at, c.body, err)
+		}
+	}
+}
+
 func TestOpenAPIDescribesTheTurnsOfRunners(t *testing.T) {
 	s := hookstest.NewServer(t)
 	rn := hookstest.StartRunner(t, nil)

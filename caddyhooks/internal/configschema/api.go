@@ -31,7 +31,7 @@ func (a *API) Types() []reflect.Type { return a.schemas.types }
 
 // OrNull is a schema for null, too.
 func OrNull(schema Schema) Schema {
-	if kind, ok := schema["type"].(string); ok {
+	if kind, ok := schema["type"].(string); ok && schema["enum"] == nil {
 		schema["type"] = []string{kind, "null"}
 		return schema
 	}
