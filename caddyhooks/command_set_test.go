@@ -83,8 +83,8 @@ func TestSetRefuses(t *testing.T) {
 		{[]string{"default_timeout", "90"}, 2, "'90' is not a duration of at least 1s; write 90s"},
 		{[]string{"max_payload", "1KB", "--default"}, 2, "--default goes without a value"},
 		{[]string{"max_payload", "1KB", "--secret-file", file}, 2, "--secret-file is for the token"},
-		{[]string{"token", "geheim"}, 2, "can be read by other users of this machine: put the token in a file and name that by --secret-file, or set HOOKS_TOKEN"},
-		{[]string{"token", "--secret", "geheim"}, 2, "can be read by other users of this machine"},
+		{[]string{"token", "geheim"}, 2, "can read the arguments of a command: put the token in a file and name that by --secret-file, or set HOOKS_TOKEN"},
+		{[]string{"token", "--secret", "geheim"}, 2, "can read the arguments of a command"},
 		{[]string{"enabled", "on"}, 1, "is Caddy running?"},
 	} {
 		_, errs, err := command(t, append([]string{"set", "--address", "127.0.0.1:1"}, c.args...)...)

@@ -61,7 +61,7 @@ func TestSignRefuses(t *testing.T) {
 		{[]string{"issues", "--auth", "github"}, 2, "a hook has a scheme already"},
 		{[]string{"--auth", "github"}, 2, "--payload is missing"},
 		{[]string{"--auth", "github", "--payload", payload}, 2, "the secret of the hook is missing: name a file with it by --secret-file, or set HOOKS_SECRET"},
-		{[]string{"--auth", "github", "--payload", payload, "--secret", secret}, 2, "can be read by other users of this machine: put the secret of the hook in a file and name that by --secret-file"},
+		{[]string{"--auth", "github", "--payload", payload, "--secret", secret}, 2, "can read the arguments of a command: put the secret of the hook in a file and name that by --secret-file"},
 		{[]string{"--auth", "github", "--payload", payload, "--secret-file", empty}, 1, "is empty"},
 		{[]string{"--auth", "github", "--payload", payload, "--secret-file", "not-there"}, 1, "open not-there"},
 		{[]string{"--auth", "githup", "--payload", payload, "--secret-file", file}, 2, `there is no scheme "githup"; there are bearer, bitbucket`},

@@ -128,7 +128,7 @@ var (
 	tokenInput      = secretInput{"token", "token-file", "HOOKS_TOKEN", "token"}
 )
 
-const othersCanRead = "what stands on a command line can be read by other users of this machine"
+const othersCanRead = "other users of this machine can read the arguments of a command"
 
 // addFlags adds the flag for a file, and one that says why it is refused.
 func (s secretInput) addFlags(cmd *cobra.Command) {

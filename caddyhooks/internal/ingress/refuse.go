@@ -105,6 +105,8 @@ func showName(a *settings.Active, name string) string {
 		return showPart(a, first)
 	case first == "runs":
 		return "runs/" + showPart(a, rest)
+	case rest == "":
+		return first + "/ (a slash at the end)"
 	default:
 		return first + "/" + hiddenName(rest)
 	}

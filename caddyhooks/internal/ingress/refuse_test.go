@@ -288,7 +288,7 @@ func TestNamesAreShownWithoutTokens(t *testing.T) {
 		"gihub":                             "gihub",
 		"gi-hub.v2":                         "gi-hub.v2",
 		"runs/0193-ab":                      "runs/0193-ab",
-		"agent/":                            "agent/(0 bytes)",
+		"agent/":                            "agent/ (a slash at the end)",
 		"github/push":                       "github/(4 bytes)",
 		"no/path":                           "(7 bytes)",
 		"a b":                               "(3 bytes)",
