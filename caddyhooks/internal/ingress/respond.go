@@ -126,8 +126,11 @@ func WriteError(w http.ResponseWriter, r *http.Request, a *api.Error) {
 }
 
 // hearOut reads on for a moment after a body was refused as too large. Many clients read no answer before they have sent the whole
-// body: they would see a broken connection instead.
+// body: they would see a broken connection instead. One that asked first sends nothing more.
 func hearOut(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Expect") != "" {
+		return
+	}
 	const most, patience = 16 << 20, 5 * time.Second
 	client := http.NewResponseController(w)
 	if client.Flush() == nil && client.SetReadDeadline(time.Now().Add(patience)) == nil {
