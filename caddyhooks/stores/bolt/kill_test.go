@@ -187,7 +187,7 @@ func TestKilledWhileMigrating(t *testing.T) {
 		})
 		return done
 	}
-	for range *kills {
+	for tries := 0; tries < *kills || len(after) == 0; tries++ { // a quick process may end before it is killed
 		copyFile(t, old, path)
 		for range 2 { // the second process begins where the first one stopped
 			if _, _, killed := child(t, dir, rand.N(all)); killed {
@@ -202,9 +202,6 @@ func TestKilledWhileMigrating(t *testing.T) {
 		}
 	}
 	t.Logf("migrating takes %v; steps done in the files of killed processes: %v", all, after)
-	if len(after) == 0 {
-		t.Error("no process was killed")
-	}
 }
 
 func copyFile(t *testing.T, from, to string) {
