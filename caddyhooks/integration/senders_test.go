@@ -22,25 +22,32 @@ var tableSenders = map[string]string{
 
 var (
 	codeSpan   = regexp.MustCompile("`([^`]+)`")
-	recipeLink = regexp.MustCompile(`\]\(\.\./\.\./\.\./examples/senders/([^)/]+)\)`)
+	recipeLink = regexp.MustCompile(`\[([^\]]+)\]\(\.\./\.\./\.\./examples/senders/([^)/]+)\)`)
 )
 
-// A hook with the lines of the table in authentication.md accepts what the sender sends, and nothing else. The table leads to every recipe.
+// A hook with the lines of the table in authentication.md accepts what the sender sends, and nothing else. The page leads to every recipe.
 func TestHooksOfTheSenderTableAcceptTheirSenders(t *testing.T) {
 	t.Parallel()
 	signer := startSigner(t)
+	page := string(readFile(t, filepath.Join(root, "caddyhooks", "docs", "reference", "authentication.md")))
 	var linked []string
-	rows := make(map[string]string) // the lines of the hook, by sender
+	for _, link := range recipeLink.FindAllStringSubmatch(page, -1) {
+		linked = append(linked, link[2])
+	}
+	rows := map[string]string{ // the lines of the hook, by sender; these are below the table
+		"Alertmanager": "auth token {env.SECRET}\n", "cron, CI": "auth token {env.SECRET}\nbody form\n", "Zapier, Make, n8n": "auth token {env.SECRET}\n",
+		"a program of yours": "auth hmac X-Signature {env.SECRET} sha256=\n",
+	}
 	for _, row := range tableRows(t, "Senders") {
-		if _, known := tableSenders[row[0]]; !known {
+		sender := recipeLink.FindStringSubmatch(row[0])
+		if sender == nil || tableSenders[sender[1]] == "" {
 			t.Errorf("nothing is known about %s", row[0])
 			continue
 		}
-		for _, line := range codeSpan.FindAllStringSubmatch(row[1], -1) {
-			rows[row[0]] += line[1] + "\n"
-		}
-		if link := recipeLink.FindStringSubmatch(row[2]); link != nil {
-			linked = append(linked, link[1])
+		lines := codeSpan.FindAllStringSubmatch(row[1], -1)
+		rows[sender[1]] = "auth " + lines[0][1] + " {env." + map[bool]string{true: "PUBLIC_KEY", false: "SECRET"}[sender[1] == "Discord"] + "}\n"
+		for _, line := range lines[1:] {
+			rows[sender[1]] += line[1] + "\n"
 		}
 	}
 	dirs, err := os.ReadDir(filepath.Join(root, "examples", "senders"))
@@ -49,7 +56,7 @@ func TestHooksOfTheSenderTableAcceptTheirSenders(t *testing.T) {
 	}
 	for _, dir := range dirs {
 		if !slices.Contains(linked, dir.Name()) {
-			t.Errorf("the table does not lead to the recipe for %s", dir.Name())
+			t.Errorf("the page does not lead to the recipe for %s", dir.Name())
 		}
 	}
 	site := "hooks {\nenabled\ntoken " + hookstest.Token + "\nrunner echo\nstore memory\n"
