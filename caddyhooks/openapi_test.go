@@ -8,6 +8,7 @@ import (
 	"maps"
 	"mime"
 	"net/http"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -118,6 +119,41 @@ func TestOpenAPIDescribesTheTurnsOfRunners(t *testing.T) {
 		if err := document.validate("#/webhooks/turn/post/requestBody/content/application~1json/schema", turn); err != nil {
 			t.Errorf("%s: %v", turn, err)
 		}
+	}
+}
+
+// The schemas of both documents go by the names of types alone, so no two types may have the same one.
+func TestOpenAPINamesEveryTypeOnce(t *testing.T) {
+	t.Parallel()
+	for _, document := range []*openapi.Document{openapi.Callers, openapi.Operators} {
+		types, err := document.Types()
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := make(map[string]reflect.Type)
+		for _, kind := range types {
+			if other := seen[kind.Name()]; other != nil && other != kind {
+				t.Errorf("%v and %v have the same name", kind, other)
+			}
+			seen[kind.Name()] = kind
+		}
+	}
+}
+
+func TestAnswerThatIsNotDescribedIsNoticed(t *testing.T) {
+	t.Parallel()
+	document := documentOf(t, openapi.Callers)
+	for body, good := range map[string]bool{
+		`{"status":"accepted","chatId":"a"}`: true, `{"status":"accepted","chatId":1}`: false, `{"status":"accepted","more":1}`: false, `{}`: false,
+	} {
+		resp := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}}
+		if operation, problem := document.check("post", "/wake", resp, []byte(body)); operation != "wake" || (problem == nil) != good {
+			t.Errorf("%s: %s, %v", body, operation, problem)
+		}
+	}
+	teapot := &http.Response{StatusCode: http.StatusTeapot}
+	if _, problem := document.check("post", "/wake", teapot, nil); problem == nil {
+		t.Error("a status that is not described is not noticed")
 	}
 }
 
