@@ -1,12 +1,16 @@
 package caddyhooks_test
 
 import (
+	"encoding/json"
+	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
 
@@ -212,5 +216,126 @@ func TestHealthMetricsAndPageAgreeAboutARunner(t *testing.T) {
 			refused = *runner.LastErrorAt
 			refusals++
 		}
+	}
+}
+
+// Whoever asks whether a runner takes on runs gets one answer, whenever the runner goes or comes back.
+func TestAllSayTheSameWhenARunnerGoesAndComesBack(t *testing.T) {
+	start := func(address string) (agent *http.Server, at string) {
+		listener, err := net.Listen("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		agent = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "done") })}
+		go func() { _ = agent.Serve(listener) }()
+		t.Cleanup(func() { _ = agent.Close() })
+		return agent, listener.Addr().String()
+	}
+	agent, address := start("127.0.0.1:0")
+	good := hookstest.StartRunner(t, nil)
+	s := hookstest.StartSite(t, "hooks {\n\tenabled\n\ttoken "+hookstest.Token+"\n\trunner http http://"+address+"\n\thealth /healthz\n\tstore memory\n}\n"+
+		"hooks other {\n\tenabled\n\ttoken "+hookstest.Token+"\n\trunner shaky http http://"+address+"\n\trunner good http "+good.URL+
+		"\n\trunner_for smart good\n\tpath /other\n\thealth /other-health\n\tstore memory\n}")
+	admin := strings.TrimPrefix(s.Admin, "http://")
+	ask := func(args ...string) string {
+		out, errs, _ := command(t, append([]string{"--address", admin}, args...)...)
+		return out + errs
+	}
+	// Each says whether the runner of the name is down.
+	tellers := map[string]func(instance, runner string) bool{
+		"the health of the site": func(instance, _ string) bool {
+			path := map[string]string{"default": "/healthz", "other": "/other-health"}[instance]
+			return strings.Contains(s.Request("GET", path, "").Body, `"runner_unreachable"`)
+		},
+		"the health of the admin API": func(_, runner string) bool {
+			return strings.Contains(s.AdminRequest("GET", "/hooks/health", "").Body, `the runner \"`+runner+`\" cannot be reached`)
+		},
+		"metrics": func(instance, runner string) bool {
+			up, known := scrape(t, s)[keyOf(instance, "runner_up", "runner", runner)]
+			if !known {
+				t.Errorf("runner_up of %s is not there", runner)
+			}
+			return up == 0
+		},
+		"the list of runners": func(instance, runner string) bool {
+			for _, state := range runnerStatesOf(t, s.AdminRequest("GET", "/hooks/instances/"+instance+"/runners", "").Body) {
+				if state.Name == runner {
+					return state.State == "unreachable"
+				}
+			}
+			return false
+		},
+		"the overview": func(instance, _ string) bool {
+			return strings.Contains(s.AdminRequest("GET", "/hooks/instances/"+instance+"/overview", "").Body, `"kind":"runner_unreachable"`)
+		},
+		"caddy hooks runners": func(instance, runner string) bool {
+			for _, state := range runnerStatesOf(t, ask("runners", "--json", "--instance", instance)) {
+				if state.Name == runner {
+					return state.State == "unreachable"
+				}
+			}
+			return false
+		},
+		"caddy hooks status": func(instance, _ string) bool {
+			return strings.Contains(ask("status", "--instance", instance), "out of reach")
+		},
+		"caddy hooks health": func(instance, _ string) bool {
+			return strings.Contains(ask("health", "--instance", instance), "cannot be reached")
+		},
+	}
+	instances := []struct{ name, runner, path, body string }{
+		{"default", "default", "/api/hooks/agent", `{"message":"a"}`},
+		{"other", "shaky", "/other/agent", `{"message":"a","model":"balanced"}`},
+	}
+	for round := range 4 {
+		down := round%2 == 0
+		if down {
+			_ = agent.Close()
+		} else {
+			agent, _ = start(address)
+		}
+		for _, in := range instances {
+			if resp := s.Post(in.path, in.body); resp.Status != 202 {
+				t.Fatalf("got %d %s", resp.Status, resp.Body)
+			}
+			hookstest.Eventually(t, "the health notices", func() bool { return tellers["the health of the admin API"](in.name, in.runner) == down })
+			for teller, tell := range tellers {
+				if got := tell(in.name, in.runner); got != down && (teller != "caddy hooks health" || in.name == "default") {
+					t.Errorf("round %d, %s: %s says that the runner is down: %v", round, in.name, teller, got)
+				}
+			}
+		}
+	}
+}
+
+func runnerStatesOf(t *testing.T, list string) (states []runnerView) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(list), &states); err != nil {
+		t.Fatalf("%s: %v", list, err)
+	}
+	return states
+}
+
+// Health names a runner that is down whatever else is wrong, as metrics do.
+func TestHealthNamesARunnerBesideABrokenStore(t *testing.T) {
+	s := hookstest.StartSite(t, outageHooks("store unwritable\nhealth /healthz"))
+	t.Cleanup(func() { unwritable.Store(nil) })
+	isDown := func() bool { return scrape(t, s)[key("runner_up", "runner", "default")] == 0 }
+	s.Accept(`{"message":"hello"}`)
+	hookstest.Eventually(t, "the runner is unreachable", isDown)
+	var broken error = &engine.StoreBrokenError{Reason: "it has a torn page"}
+	unwritable.Store(&broken)
+	s.Post("/api/hooks/wake", `{"text":"a"}`)
+	before := isDown()
+	health := s.Request("GET", "/healthz", "").Body
+	for before != isDown() { // it changed meanwhile
+		before, health = isDown(), s.Request("GET", "/healthz", "").Body
+	}
+	want := `{"live":false,"ready":false,"webhooks":"on","reasons":["store_broken"]}`
+	if before {
+		want = `{"live":false,"ready":false,"webhooks":"on","reasons":["store_broken","runner_unreachable"]}`
+	}
+	if health != want {
+		t.Errorf("health says %s, want %s", health, want)
 	}
 }

@@ -92,11 +92,11 @@ func (in *Instance) collect(metrics chan<- prometheus.Metric) {
 	if active := in.Active.Load(); active != nil {
 		show(observe.SettingsProblems, float64(len(active.Problems)))
 	}
-	down := in.RunnersDown()
+	figures, err := s.Figures.Ask(s.Engine)
+	down := in.RunnersDown() // after the store, which may take a while: this is of now, as health is
 	for name := range config.Runners {
 		show(observe.RunnerUp, oneUnless(slices.ContainsFunc(down, func(runner engine.RunnerState) bool { return runner.Name == name })), name)
 	}
-	figures, err := s.Figures.Ask(s.Engine)
 	show(observe.StoreUp, oneUnless(err != nil || s.Engine.StoreFailing() != nil))
 	if err != nil {
 		return

@@ -46,8 +46,8 @@ func (h health) Despite(codes []string) health {
 }
 
 // Health looks at the instance. It waits for nobody but, at most once a second, a moment for the store.
-func (in *Instance) Health() health {
-	h := health{Live: true}
+func (in *Instance) Health() (h health) {
+	h.Live = true
 	notReady := func(code, detail string) {
 		h.Reasons = append(h.Reasons, api.HealthProblem{Code: code, Detail: detail})
 	}
@@ -66,6 +66,7 @@ func (in *Instance) Health() health {
 	} else if active != nil {
 		h.Webhooks = "off"
 	}
+	defer h.addRunners(in) // whatever else is wrong: metrics and the list of runners tell of them, too
 	e := in.Service.Engine
 	if e.IsStopping() && len(h.Reasons) == 0 {
 		notReady(api.IsStopping, "the hooks are shutting down")
@@ -89,6 +90,11 @@ func (in *Instance) Health() health {
 	if limit := in.EngineConfig.Limits.Queue; nearlyFull(in.Service.queued.get(e.Queued), limit) {
 		notReady(api.QueueNearlyFull, fmt.Sprintf("more than %d of %d runs are queued (queue_limit)", limit*nearlyFullPercent/100, limit))
 	}
+	return h
+}
+
+// addRunners adds the runners that take on no turns. If there are no others, the instance is not ready.
+func (h *health) addRunners(in *Instance) {
 	runners := in.RunnersDown()
 	for _, runner := range runners {
 		why := "cannot be reached"
@@ -103,7 +109,6 @@ func (in *Instance) Health() health {
 			h.Degraded = append(h.Degraded, problem)
 		}
 	}
-	return h
 }
 
 // RunnersDown lists the configured runners that take on no turns.
