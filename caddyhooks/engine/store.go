@@ -12,7 +12,7 @@ import (
 )
 
 // A Store keeps runs and their deliveries until they are pruned, idempotency keys, the sessions of chats, the live settings with
-// their last changes, and what was counted in the last minutes.
+// their last changes, documents, and what was counted in the last minutes.
 //
 // Several nodes may work on the same data: each opens it and gets a Store of its own. Any node accepts runs, claims them,
 // ends them and sends deliveries; Watch tells a node about changes that other nodes made. All times are those of one
@@ -41,6 +41,7 @@ type Store interface {
 	Deliveries() Deliveries
 	Sessions() Sessions
 	Settings() Settings
+	Documents() Documents
 	Minutes() Minutes
 	Watch() Watch
 	Streams() Streams

@@ -182,6 +182,7 @@ type (
 	deliveries struct{ *store }
 	sessions   struct{ *store }
 	settings   struct{ *store }
+	documents  struct{ *store }
 	minutes    struct{ *store }
 )
 
@@ -190,6 +191,7 @@ func (s *store) Runs() engine.Runs             { return runs{s} }
 func (s *store) Deliveries() engine.Deliveries { return deliveries{s} }
 func (s *store) Sessions() engine.Sessions     { return sessions{s} }
 func (s *store) Settings() engine.Settings     { return settings{s} }
+func (s *store) Documents() engine.Documents   { return documents{s} }
 func (s *store) Minutes() engine.Minutes       { return minutes{s} }
 func (s *store) Watch() engine.Watch           { return s.node }
 func (s *store) Streams() engine.Streams       { return local.Streams{Node: s.node} }

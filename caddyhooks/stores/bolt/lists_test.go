@@ -178,34 +178,6 @@ func inMillis(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkMigration gives a file its indexes.
-func BenchmarkMigration(b *testing.B) {
-	for _, n := range benchSizes() {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			for b.Loop() {
-				b.StopTimer()
-				file := writeFinished(b, n, false)
-				err := withFile(file.path, func(tx *bbolt.Tx) error { return putVersion(tx, 4) })
-				if err != nil {
-					b.Fatal(err)
-				}
-				start := time.Now()
-				if err := migrateFile(file.path, migrations[:3]); err != nil {
-					b.Fatal(err)
-				}
-				checked := time.Since(start)
-				b.StartTimer()
-				start = time.Now()
-				if err := migrateFile(file.path, migrations); err != nil {
-					b.Fatal(err)
-				}
-				b.ReportMetric(time.Since(start).Seconds()-checked.Seconds(), "s-to-migrate")
-				b.ReportMetric(checked.Seconds(), "s-to-check")
-			}
-		})
-	}
-}
-
 func withFile(path string, change func(tx *bbolt.Tx) error) error {
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{NoSync: true})
 	if err != nil {

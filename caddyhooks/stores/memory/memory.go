@@ -60,24 +60,25 @@ type Data struct {
 	clock local.Clock
 	nodes local.Nodes
 
-	mu       sync.Mutex
-	ids      local.IDs
-	queue    *local.Queue
-	outbox   *local.Outbox
-	runs     map[uuid.UUID]*run
-	order    idList // of all runs
-	indexes  indexes
-	over     expirations              // runs that have ended, and so have their deliveries
-	keys     map[[32]byte]*engine.Run // the parts of a run that a DuplicateError shows
-	keyOrder []*engine.Run            // the oldest first; some may have lost their key
-	history  history
-	sessions sessionList
-	bytes    int // of runs and deliveries
-	settings []byte
-	revision int64
-	changes  []engine.SettingsChange // the oldest first
-	minutes  []savedMinute           // likewise
-	dead     map[string]int          // deliveries that were given up, by channel
+	mu        sync.Mutex
+	ids       local.IDs
+	queue     *local.Queue
+	outbox    *local.Outbox
+	runs      map[uuid.UUID]*run
+	order     idList // of all runs
+	indexes   indexes
+	over      expirations              // runs that have ended, and so have their deliveries
+	keys      map[[32]byte]*engine.Run // the parts of a run that a DuplicateError shows
+	keyOrder  []*engine.Run            // the oldest first; some may have lost their key
+	history   history
+	sessions  sessionList
+	bytes     int // of runs and deliveries
+	settings  []byte
+	revision  int64
+	changes   []engine.SettingsChange // the oldest first
+	minutes   []savedMinute           // likewise
+	documents map[documentKey]engine.Document
+	dead      map[string]int // deliveries that were given up, by channel
 }
 
 // run is a record, and the token of the claim under which it ended.
@@ -91,7 +92,8 @@ type run struct {
 
 // New makes empty data.
 func New() *Data {
-	d := &Data{outbox: local.NewOutbox(), runs: make(map[uuid.UUID]*run), keys: make(map[[32]byte]*engine.Run), dead: make(map[string]int)}
+	d := &Data{outbox: local.NewOutbox(), runs: make(map[uuid.UUID]*run), keys: make(map[[32]byte]*engine.Run), dead: make(map[string]int),
+		documents: make(map[documentKey]engine.Document)}
 	d.queue = local.NewQueue(&d.nodes)
 	d.indexes.init()
 	return d
@@ -115,6 +117,7 @@ type (
 	deliveries struct{ *store }
 	sessions   struct{ *store }
 	settings   struct{ *store }
+	documents  struct{ *store }
 	minutes    struct{ *store }
 )
 
@@ -123,6 +126,7 @@ func (s *store) Runs() engine.Runs             { return runs{s} }
 func (s *store) Deliveries() engine.Deliveries { return deliveries{s} }
 func (s *store) Sessions() engine.Sessions     { return sessions{s} }
 func (s *store) Settings() engine.Settings     { return settings{s} }
+func (s *store) Documents() engine.Documents   { return documents{s} }
 func (s *store) Minutes() engine.Minutes       { return minutes{s} }
 func (s *store) Watch() engine.Watch           { return s.node }
 func (s *store) Streams() engine.Streams       { return local.Streams{Node: s.node} }

@@ -109,6 +109,9 @@ func (i *importing) all(ctx context.Context, schema string) error {
 	if err := i.copySettings(ctx); err != nil {
 		return err
 	}
+	if err := i.copyDocuments(ctx); err != nil {
+		return err
+	}
 	if err := i.how.Check(i.count); err != nil {
 		return err
 	}

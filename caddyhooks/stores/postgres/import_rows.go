@@ -181,3 +181,18 @@ func (i *importing) copySettings(ctx context.Context) error {
 		cursor = next
 	}
 }
+
+// copyDocuments copies documents, whose revisions begin anew.
+func (i *importing) copyDocuments(ctx context.Context) error {
+	documents, err := i.from.Documents().Load(ctx, "")
+	if err != nil {
+		return fmt.Errorf("reading the documents: %w", err)
+	}
+	for _, d := range documents {
+		if _, err := i.tx.Exec(ctx, "INSERT INTO document (kind, name, revision, value) VALUES ($1, $2, 1, $3)",
+			dbText(d.Kind), dbText(d.Name), d.Value); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -119,6 +119,7 @@ func fill(t *testing.T, s engine.Store) {
 			t.Fatal(err)
 		}
 	}
+	must(s.Documents().Save(t.Context(), engine.Document{Kind: "kind", Name: "name", Value: []byte("value")}))
 	revision := int64(0)
 	for range 2 {
 		saved, err := s.Settings().Save(t.Context(), []byte(`{"a":1}`), []byte("somebody did"), revision)
@@ -190,6 +191,11 @@ func fill(t *testing.T, s engine.Store) {
 func everything(t *testing.T, s engine.Store) string {
 	t.Helper()
 	all := map[string]any{}
+	documents, err := s.Documents().Load(t.Context(), "")
+	if err != nil || len(documents) == 0 {
+		t.Fatal(documents, err)
+	}
+	all["documents"] = documents
 	records, _, err := s.Runs().List(t.Context(), engine.Query{Limit: 100})
 	if err != nil {
 		t.Fatal(err)

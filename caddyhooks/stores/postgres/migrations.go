@@ -34,7 +34,7 @@ var migrations = [][]string{
 
 // firstVersion is the version that the first of the migrations leads to: that of the first release. Schemas of the versions before it are
 // refused.
-const firstVersion = 4
+const firstVersion = 5
 
 // oldestCompatible is the oldest version of the program that may work beside this one. A schema does not go to a version that raises it
 // as long as older nodes are there.

@@ -51,7 +51,7 @@ func TestASchemaThatDoesNotFitIsRefused(t *testing.T) {
 			t.Errorf("got %v, want %q", err, because)
 		}
 	}
-	refuses("is not there, or the role of the DSN may not use it, this program needs version 4, and migrate is off: run `caddy hooks migrate-store --print --schema " + p.Schema + " --role postgres --from 0`")
+	refuses("is not there, or the role of the DSN may not use it, this program needs version 5, and migrate is off: run `caddy hooks migrate-store --print --schema " + p.Schema + " --role postgres --from 0`")
 	if from, to, err := p.MigrateStore(t.Context(), "test"); err != nil || from != 0 || to != thisRelease.version() {
 		t.Fatalf("migrating from %d to %d: %v", from, to, err)
 	}
@@ -77,7 +77,7 @@ func TestASchemaThatDoesNotFitIsRefused(t *testing.T) {
 		if err := s.exec(t.Context(), "UPDATE @.meta SET version = $1, oldest_compatible = 1", version); err != nil {
 			t.Fatal(err)
 		}
-		want := fmt.Sprintf("has version %d, which was never released, and this program begins with version 4: name another schema in the Caddyfile, or remove this one", version)
+		want := fmt.Sprintf("has version %d, which was never released, and this program begins with version 5: name another schema in the Caddyfile, or remove this one", version)
 		refuses(want)
 		if _, _, err := p.MigrateStore(t.Context(), "test"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("migrating version %d: %v", version, err)

@@ -89,5 +89,42 @@ func (s *settings) Changes(ctx context.Context, limit int, cursor string) (page 
 	return page, next, nil
 }
 
-// Interface guard
-var _ engine.Settings = (*settings)(nil)
+// documents implements engine.Documents.
+type documents struct{ *store }
+
+func (s documents) Load(ctx context.Context, kind string) (all []engine.Document, err error) {
+	err = s.query(ctx, func(rows pgx.Rows) error {
+		var d engine.Document
+		err := rows.Scan(&d.Kind, &d.Name, &d.Revision, &d.Value)
+		d.Kind, d.Name = goText(d.Kind), goText(d.Name)
+		all = append(all, d)
+		return err
+	}, "SELECT kind, name, revision, value FROM @.document WHERE $1 = '' OR kind = $1 ORDER BY kind, name", dbText(kind))
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+func (s documents) Save(ctx context.Context, changed ...engine.Document) error {
+	var kinds, names []string
+	var revisions []int64
+	var values [][]byte
+	for i := range changed {
+		kinds, names = append(kinds, dbText(changed[i].Kind)), append(names, dbText(changed[i].Name))
+		revisions, values = append(revisions, changed[i].Revision), append(values, changed[i].Value)
+	}
+	saved := false
+	err := s.query(ctx, func(rows pgx.Rows) error { return rows.Scan(&saved) },
+		"SELECT @.save_documents_1($1, $2, $3, $4)", kinds, names, revisions, values)
+	if err == nil && !saved {
+		return engine.ErrDocumentChanged
+	}
+	return err
+}
+
+// Interface guards
+var (
+	_ engine.Settings  = (*settings)(nil)
+	_ engine.Documents = documents{}
+)

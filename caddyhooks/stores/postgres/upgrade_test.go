@@ -198,13 +198,13 @@ func TestTwoReleasesWorkSideBySide(t *testing.T) {
 	}
 	u.goOn(80)
 	readAll(t, old[0])
-	wantMeta(t, old[0], 4, 4)
+	wantMeta(t, old[0], firstVersion, firstVersion)
 
 	// The newer release comes while the others work.
 	first := mustOpenRelease(t, newer, schema, false)
 	mustReturn(t, first)
 	u.total.Add(1) // it adds one
-	wantMeta(t, old[0], 5, 4)
+	wantMeta(t, old[0], firstVersion+1, firstVersion)
 	u.work(first)
 	u.goOn(80)
 	readAll(t, old[0])
@@ -212,7 +212,7 @@ func TestTwoReleasesWorkSideBySide(t *testing.T) {
 
 	// Nodes of both are started on the new schema.
 	again := mustOpenRelease(t, older, schema, false)
-	wantMeta(t, again, 5, 4)
+	wantMeta(t, again, firstVersion+1, firstVersion)
 	u.work(again)
 	for _, r := range []*release{older, newer} {
 		s := mustOpenRelease(t, r, schema, true) // with migrate off
@@ -222,7 +222,7 @@ func TestTwoReleasesWorkSideBySide(t *testing.T) {
 		u.total.Add(1)
 	}
 	u.goOn(80)
-	wantMeta(t, again, 5, 4)
+	wantMeta(t, again, firstVersion+1, firstVersion)
 
 	u.stop.Store(true)
 	u.adders.Wait()
@@ -284,12 +284,12 @@ func TestMigrationGivesWayToABackup(t *testing.T) {
 	}
 	before := added.Load()
 	waitFor(t, "the older node goes on", func() bool { return added.Load() >= before+20 || t.Failed() })
-	wantMeta(t, old, 4, 4)
+	wantMeta(t, old, firstVersion, firstVersion)
 	if _, err := backup.Exec(t.Context(), "COMMIT"); err != nil {
 		t.Fatal(err)
 	}
 	mustReturn(t, newer)
-	wantMeta(t, old, 5, 4)
+	wantMeta(t, old, firstVersion+1, firstVersion)
 	stop.Store(true)
 	group.Wait()
 }
@@ -308,10 +308,10 @@ func TestReleaseThatIsTooOldIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	newest := mustOpenRelease(t, last, schema, false)
-	if _, _, cause := newest.Outage(); cause == nil || !strings.Contains(cause.Error(), "nodes of version 4 work with it, and version 6 goes with nodes of version 5 or newer: stop the older ones first") {
+	if _, _, cause := newest.Outage(); cause == nil || !strings.Contains(cause.Error(), "nodes of version 5 work with it, and version 7 goes with nodes of version 6 or newer: stop the older ones first") {
 		t.Errorf("beside an older node: %v", cause)
 	}
-	wantMeta(t, old, 4, 4)
+	wantMeta(t, old, firstVersion, firstVersion)
 	if _, err := addTo(t.Context(), old, "chat"); err != nil {
 		t.Error(err)
 	}
@@ -319,15 +319,15 @@ func TestReleaseThatIsTooOldIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustReturn(t, newest)
-	wantMeta(t, newest, 6, 5)
+	wantMeta(t, newest, firstVersion+2, firstVersion+1)
 
-	const refusal = "has version 6, which works with programs of version 5 or newer, and this one has version 4: install a newer release on this node"
+	const refusal = "has version 7, which works with programs of version 6 or newer, and this one has version 5: install a newer release on this node"
 	for _, checksOnly := range []bool{false, true} {
 		if _, err := openRelease(t, thisRelease, schema, checksOnly); err == nil || !strings.Contains(err.Error(), refusal) {
 			t.Errorf("an older node: %v", err)
 		}
 	}
-	wantMeta(t, newest, 6, 5)
+	wantMeta(t, newest, firstVersion+2, firstVersion+1)
 	if s := mustOpenRelease(t, next, schema, false); s != nil {
 		mustReturn(t, s)
 	}
@@ -361,7 +361,7 @@ func TestAScriptIsForOneVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close(t.Context()) }()
-	for from, want := range map[int]string{0: "is there already: say which version it has, by --from", 4: "has version 5, and this is for version 4: name the right one by --from"} {
+	for from, want := range map[int]string{0: "is there already: say which version it has, by --from", 5: "has version 6, and this is for version 5: name the right one by --from"} {
 		script, err := next.script(schema, from)
 		if err != nil {
 			t.Fatal(err)
@@ -373,5 +373,5 @@ func TestAScriptIsForOneVersion(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	wantMeta(t, s, 5, 4)
+	wantMeta(t, s, firstVersion+1, firstVersion)
 }

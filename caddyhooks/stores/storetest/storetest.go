@@ -68,6 +68,7 @@ func Run(t *testing.T, open func(t *testing.T) engine.Store, options Options) {
 		{"Past", pastChecks, true},
 		{"Sessions", sessionChecks, true},
 		{"Settings", settingsChecks, true},
+		{"Documents", documentChecks, true},
 		{"Minutes", minuteChecks, true},
 		{"Backlog", backlogChecks, true},
 		{"Watch", watchChecks, true},

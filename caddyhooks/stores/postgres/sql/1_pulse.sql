@@ -31,6 +31,51 @@ BEGIN
 	RETURN saved;
 END $$;
 
+-- Small records of what is neither a run nor a setting.
+CREATE TABLE document (
+	kind     text COLLATE "C" NOT NULL,
+	name     text COLLATE "C" NOT NULL,
+	revision bigint NOT NULL,
+	value    bytea NOT NULL,
+	PRIMARY KEY (kind, name)
+);
+
+-- save_documents_1 stores documents, or removes those without a value, and returns false if one was changed since its revision. They are
+-- locked in the order of their names, so that two calls cannot wait for each other.
+CREATE FUNCTION save_documents_1(p_kinds text[], p_names text[], p_revisions bigint[], p_values bytea[]) RETURNS boolean
+LANGUAGE plpgsql SET search_path FROM CURRENT
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off AS $$
+DECLARE
+	d record;
+BEGIN
+	PERFORM durable_1();
+	BEGIN
+		FOR d IN SELECT * FROM unnest(p_kinds, p_names, p_revisions, p_values) AS u (kind, name, revision, value)
+			ORDER BY u.kind COLLATE "C", u.name COLLATE "C"
+		LOOP
+			IF d.revision = 0 AND d.value IS NULL THEN
+				IF EXISTS (SELECT FROM document o WHERE o.kind = d.kind AND o.name = d.name) THEN
+					RAISE EXCEPTION USING ERRCODE = 'P0D01';
+				END IF;
+				CONTINUE;
+			ELSIF d.revision = 0 THEN
+				INSERT INTO document (kind, name, revision, value) VALUES (d.kind, d.name, 1, d.value) ON CONFLICT DO NOTHING;
+			ELSIF d.value IS NULL THEN
+				DELETE FROM document o WHERE o.kind = d.kind AND o.name = d.name AND o.revision = d.revision;
+			ELSE
+				UPDATE document o SET revision = o.revision + 1, value = d.value
+					WHERE o.kind = d.kind AND o.name = d.name AND o.revision = d.revision;
+			END IF;
+			IF NOT FOUND THEN
+				RAISE EXCEPTION USING ERRCODE = 'P0D01';
+			END IF;
+		END LOOP;
+	EXCEPTION WHEN SQLSTATE 'P0D01' THEN
+		RETURN false;
+	END;
+	RETURN true;
+END $$;
+
 -- settings_changes_1 returns changes before a revision, the newest first. A page ends after so many bytes, too.
 CREATE FUNCTION settings_changes_1(p_before bigint, p_limit int, p_bytes bigint)
 RETURNS TABLE (o_revision bigint, o_at timestamptz, o_description bytea, o_last boolean)
