@@ -95,7 +95,7 @@ func TestCallbackThatMustNotBeSentNamesTheLineThatPermitsIt(t *testing.T) {
 
 const (
 	noToken    = "there is no token, so webhooks stay off and answer 404"
-	shortToken = "a token of fewer than 16 characters can be guessed"
+	shortToken = "has fewer than 16 characters and can be guessed"
 )
 
 // mistaken is a piece of a Caddyfile with mistakes that are allowed.
@@ -201,8 +201,8 @@ func TestMistakesThatAreSavedAreToldToWhoeverSavesThem(t *testing.T) {
 	}
 	wantWarnings(s.AdminRequest("GET", "/hooks/settings", ""))
 	wantWarnings(s.PatchSettings(`{"enabled":true}`), "enabled: "+noToken+": write 'token <secret>' in the Caddyfile, or set the token with the admin API")
-	wantWarnings(s.PatchSettings(`{"token":"gu3ss-me"}`), "token: "+shortToken)
-	wantWarnings(s.AdminRequest("GET", "/hooks/settings", ""), "token: "+shortToken)
+	wantWarnings(s.PatchSettings(`{"token":"gu3ss-me"}`), "token: the token "+shortToken)
+	wantWarnings(s.AdminRequest("GET", "/hooks/settings", ""), "token: the token "+shortToken)
 	wantWarnings(s.PatchSettings(`{"token":"` + hookstest.Token + `"}`))
 
 	put := func(mapping string) hookstest.Response { return s.AdminRequest("PUT", "/hooks/mappings/a", mapping) }

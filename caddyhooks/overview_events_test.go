@@ -469,7 +469,7 @@ func TestTheOverviewTellsWhatIsNotInForce(t *testing.T) {
 	}
 	s.AdminRequest("PATCH", "/hooks/settings", `{"enabled":true,"token":"short"}`)
 	o = overviewOf(t, s, "")
-	if warning := o.need(t, "warning"); !strings.Contains(warning.Detail, "can be guessed") || warning.Text != "token is probably a mistake" {
+	if warning := o.need(t, "warning"); warning.Text != "token: the token has fewer than 16 characters and can be guessed" || !strings.HasPrefix(warning.Detail, "use a long random one") {
 		t.Errorf("got %+v", warning)
 	}
 	if slices.ContainsFunc(o.Attention, func(n needView) bool { return n.Kind == "off" }) {

@@ -26,6 +26,8 @@ interface Drawing {
 	format: (value: number) => string;
 	/** There are only whole numbers. */
 	whole?: boolean;
+	/** They are durations. */
+	seconds?: boolean;
 }
 
 /** Empty ones are left out. */

@@ -28,7 +28,7 @@ func TestThePageIsSmall(t *testing.T) {
 	if first > 35<<10 {
 		t.Errorf("a first visit fetches %d bytes, more than 35 KB", first)
 	}
-	if all > 64<<10 {
-		t.Errorf("all pages together have %d bytes, more than 64 KB", all)
+	if all > 80<<10 {
+		t.Errorf("all pages together have %d bytes, more than 80 KB", all)
 	}
 }

@@ -73,6 +73,9 @@ export async function show(page) {
 	page.on("runs", soon);
 }
 
+/** The run in whose turn a run was carried out. */
+const turnOf = (/** @type {any} */ run) => run.foldedInto ?? run.runId;
+
 /** Shows one chat, the oldest run first. @param {Page} page @param {HTMLElement} into @param {string} chat */
 function conversation(page, into, chat) {
 	const { api, signal } = page;
@@ -100,14 +103,23 @@ function conversation(page, into, chat) {
 	/** @param {any[]} runs */
 	function draw(runs) {
 		const atEnd = first || box.scrollHeight - box.scrollTop - box.clientHeight < 60;
-		for (const run of runs) {
-			const key = JSON.stringify(run), old = shown.get(run.runId);
-			if (old?.key === key) continue;
-			const node = turns(run);
+		const known = new Map([...shown].map(([id, { run }]) => [id, run]));
+		for (const run of runs) known.set(run.runId, run);
+		const sorted = [...known.values()].sort((a, b) => a.runId < b.runId ? -1 : 1);
+		let together = 0;
+		const all = sorted.map((run, i) => {
+			// Runs of one turn have one answer, which stands after the last of them.
+			const next = sorted[i + 1], later = !isOpen(run.status) && next?.status === run.status && turnOf(next) === turnOf(run);
+			const to = later ? "" : ++together === 1 ? "one" : known.has(turnOf(run)) ? String(together) : "several"; // older ones may be on another page
+			together = later ? together + 1 : 0;
+			const key = JSON.stringify([run, to]), old = shown.get(run.runId);
+			if (old?.key === key) return old;
+			const node = turns(run, to);
 			old?.node.replaceWith(node);
-			shown.set(run.runId, { key, node, run });
-		}
-		const all = [...shown.values()].sort((a, b) => a.run.runId < b.run.runId ? -1 : 1);
+			const fresh = { key, node, run };
+			shown.set(run.runId, fresh);
+			return fresh;
+		});
 		const wanted = all.flatMap(({ node, run }, i) => {
 			const today = day(run.acceptedAt);
 			return i === 0 || day(all[i - 1].run.acceptedAt) !== today ? [today, node] : [node];
@@ -139,17 +151,19 @@ function conversation(page, into, chat) {
 		}), { class: "small" });
 		return [node, el("div.after", more)];
 	}
-	function turns(/** @type {any} */ run) {
-		const ended = !isOpen(run.status), good = run.status === "completed", seconds = took(run), to = `runs/${run.runId}`;
-		const link = el("a", { href: page.link(to) }, `run ${shortId(run.runId)}`);
+	/** A message, and the answer to it and to those before it. @param {any} run @param {string} to how many messages the answer is for; "" if it comes later */
+	function turns(run, to) {
+		const ended = !isOpen(run.status), good = run.status === "completed", seconds = took(run);
+		const link = el("a", { href: page.link(`runs/${run.runId}`) }, `run ${shortId(run.runId)}`);
 		const sent = list(run.deliveries).map(d => d.status === "delivered" ? el("span", icon("send"), ` sent to ${d.target}`)
 			: [badge(d.status), el("a", { href: page.link("deliveries", { status: d.status }) }, `to ${d.target}`)]);
 		return el("div.run",
 			el("article.turn.in", { "aria-label": `Message from ${run.hook}` }, el("div.who", el("b", run.hook), tag("outside"), run.name && tag(run.name), run.test && tag("test"), time(run.acceptedAt, { always: true })),
 				run.message === undefined ? muted("The message is not kept.") : bubble(run, "message"), run.messageCut && muted("Cut: only the beginning was kept."),
 				!ended && el("div.after", badge(run.status), run.startedAt ? el("span", "started ", since(run.startedAt)) : el("span", waits(run)),
-					button("Cancel", () => askCancel(page, 1, async cancel => { await cancel(run); await load(); }), { class: "small danger", ...page.acting }), link)),
-			ended && el("article", { class: `turn reply ${good ? "" : "bad"}`, "aria-label": "Agent" }, el("div.who", el("b", "Agent"), time(run.finishedAt, { always: true })),
+					button("Cancel", () => askCancel(page, 1, async cancel => { await cancel(run); await load(); }), { class: "small danger", ...page.acting }), link),
+				ended && !to && el("div.after", sent, link)),
+			ended && to && el("article", { class: `turn reply ${good ? "" : "bad"}`, "aria-label": "Agent" }, el("div.who", el("b", "Agent"), to !== "one" && el("span", `to ${to} messages, in one turn`), time(run.finishedAt, { always: true })),
 				good ? run.reply ? bubble(run, "reply") : el("div.bubble.muted", "No answer.") : el("div.bubble", run.errorMessage || (run.cancelledBy ? `Cancelled by ${run.cancelledBy}.` : capital(statusWord(run.status)))),
 				el("div.after", good ? seconds !== null && el("span", icon("check"), ` ${duration(seconds)}`) : [badge(run.status), el("span", seconds !== null && duration(seconds), run.attempts > 1 && `, ${run.attempts} attempts`)],
 					sent, canRunAgain(run.status) && button("Run again", () => askAgain(page, [run], async again => { await again(run); await load(); }), { class: "small", ...page.acting }), link)));

@@ -1,6 +1,6 @@
 // @ts-check
 // The only module that makes elements. Text always becomes a text node, so nothing from outside is ever read as markup.
-import { ago, bytesOf, clock, otherClock, size, statusIcon, statusWord } from "./words.js";
+import { ago, bytesOf, clock, otherClock, size, statusIcon, statusWord, visible } from "./words.js";
 
 const icons = new URL("icons.svg", import.meta.url).href;
 
@@ -22,12 +22,12 @@ function dress(node, attributes) {
 		if (typeof value === "function") node.addEventListener(name, value);
 		else if (name === "value" || name === "checked" || name === "indeterminate") Reflect.set(node, name, value);
 		else if (value === true) node.setAttribute(name, "");
-		else if (value !== false && value != null) node.setAttribute(name, String(value));
+		else if (value !== false && value != null) node.setAttribute(name, /^(title|aria-)/.test(name) ? visible(String(value)) : String(value));
 	}
 }
 
 /** @param {Child[]} children @returns {(Node | string)[]} */
-const nodes = children => children.flat(9).filter(child => child != null && typeof child !== "boolean").map(child => typeof child === "number" ? String(child) : child);
+const nodes = children => children.flat(9).filter(child => child != null && typeof child !== "boolean").map(child => child instanceof Node ? child : visible(String(child)));
 
 /**
  * Makes an element: el("a.name", {href, click: fn}, "text", node, [more]), with its classes in its name.
@@ -273,6 +273,6 @@ export function longText(text = "", label = "") {
 	const pre = el("pre", text.slice(0, first));
 	const box = el("div.text", { tabindex: "0", role: "region", "aria-label": label }, pre);
 	if (text.length <= first) return box;
-	const rest = el("div.foot", button(`Show all ${size(bytesOf(text))}`, () => { pre.textContent = text; rest.remove(); }, { class: "small" }), muted("The first 16 KB are shown."));
+	const rest = el("div.foot", button(`Show all ${size(bytesOf(text))}`, () => { put(pre, text); rest.remove(); }, { class: "small" }), muted("The first 16 KB are shown."));
 	return el("div", box, rest);
 }

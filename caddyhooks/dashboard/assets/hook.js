@@ -317,7 +317,10 @@ export async function show(page) {
 			trouble.scrollIntoView({ block: "nearest" });
 		}
 	}
+	const force = el("span"), drawForce = (on = false) => put(force, name && (on ? badge("ok", "in force") : badge("late", "webhooks are off")));
+	drawForce(about.on);
 	page.on("settings", async ({ by }) => {
+		page.about().then(now => drawForce(now.on)).catch(() => {}); // it stays as it was
 		const now = name && !gone && await api.request("GET", path, { signal }).catch(() => null);
 		if (!now || now.etag === etag || saveButton.disabled && !locked) return;
 		if (changed()) put(conflict, clash(`This hook was changed by ${by || "somebody else"} at ${clock(Date.now())}.`, load, () => { etag = now.etag; }));
@@ -326,7 +329,7 @@ export async function show(page) {
 	page.guard(changed);
 
 	put(page.main, el("div.crumbs", el("a", { href: page.link("settings") }, "Webhooks"), " / Hooks"),
-		el("div.head", el("h1", name || "New hook"), name && (about.on ? badge("ok", "in force") : badge("late", "webhooks are off")), spring(), name && [pinned && el("span.lock", icon("lock"), "Caddyfile"), !readOnly && el("a.button", { href: page.link("settings/hooks", { copy: name }) }, icon("copy"), "Copy"),
+		el("div.head", el("h1", name || "New hook"), force, spring(), name && [pinned && el("span.lock", icon("lock"), "Caddyfile"), !readOnly && el("a.button", { href: page.link("settings/hooks", { copy: name }) }, icon("copy"), "Copy"),
 			button("Delete", () => askDelete(page, name, etag, () => { gone = true; page.go("settings"); }), { class: "danger", disabled: locked, title: why || null })]),
 		why && note("late", why),
 		el("div.editor", el("div.stack", trouble, conflict, form), el("div.stack",

@@ -2,7 +2,7 @@
 // The frame around the pages: routes, instance, keys, theme, and whether the page is live.
 import { Live, makeApi } from "./api.js";
 import { ask, button, checkbox, dialog, el, empty, errorNote, icon, pointerUp, put, redraw, segment, tick } from "./dom.js";
-import { capital, number, setClock, useUTC, usesUTC } from "./words.js";
+import { capital, number, setClock, useUTC, usesUTC, visible } from "./words.js";
 
 /** @type {Record<string, () => Promise<{show: (page: Page) => unknown}>>} */
 const pages = {
@@ -125,7 +125,7 @@ async function show() {
 		else a.removeAttribute("aria-current");
 		a.setAttribute("href", link(page));
 	}
-	const title = (text = "") => { document.title = `${text} · hooks${api.instance === home() ? "" : ` · ${api.instance}`}`; };
+	const title = (text = "") => { document.title = `${visible(text)} · hooks${api.instance === home() ? "" : ` · ${api.instance}`}`; };
 	// A page draws into a container of its own, so that one that is slow cannot draw over the next.
 	const room = el("div.page", { "aria-busy": "true" });
 	put(main, room);
@@ -283,6 +283,7 @@ instances.addEventListener("change", () => {
 addEventListener("hashchange", async () => {
 	const to = location.hash;
 	if (to === here) return;
+	for (const open of document.querySelectorAll("dialog")) open.close(); // it asks about the page that is left
 	if (dirty()) {
 		history.replaceState(null, "", here);
 		if (!await ask({ title: "Leave without saving?", text: "What you changed on this page is not saved.", yes: "Leave", no: "Stay", danger: true, act: () => {} })) {

@@ -90,7 +90,7 @@ export async function show(page) {
 		/** @type {Drawing[]} */
 		const all = [
 			{ title: `Runs ended ${step}`, kind: "bars", whole: true, series: outcomes, format: short, sentence: `Runs that ended. ${during}: ${outcomes.map(s => `${number(total(s))} ${s.text}`).join(", ")}.` },
-			{ title: "How long runs took", kind: "lines", series: times, format: duration, sentence: `How long runs took. ${during}: ${times.map(s => `${s.text} ${top(s, duration)}`).join("; ")}.` },
+			{ title: "How long runs took", kind: "lines", seconds: true, series: times, format: duration, sentence: `How long runs took. ${during}: ${times.map(s => `${s.text} ${top(s, duration)}`).join("; ")}.` },
 			{ title: "Queued", kind: "lines", whole: true, series: [depth], format: short, sentence: `Runs that waited. ${during}: ${top(depth, short)}.` },
 			{ title: `Requests ${step}`, kind: "bars", whole: true, series: answers, format: short, sentence: `Requests by answer. ${during}: ${answers.map(s => `${number(total(s))} with ${s.text}`).join(", ")}.` },
 		];

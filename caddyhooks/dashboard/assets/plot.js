@@ -3,10 +3,15 @@
 import { button, el, panel, put, redraw, svg, table, tr, time } from "./dom.js";
 import { clock } from "./words.js";
 
-const left = 42, right = 6, top = 8, bottom = 20, height = 150;
+const right = 6, top = 8, bottom = 20, height = 150;
+
+/** Ends of an axis of seconds beyond a minute. */
+const spans = [60, 120, 240, 360, 600, 1200, 1800, 3600, 7200, 14400, 28800, 57600, 86400];
 
 /** The end of the axis: a number whose half is easy to read as well. */
-function nice(peak = 0, whole = false) {
+function nice(peak = 0, whole = false, seconds = false) {
+	const span = seconds && peak > 40 && spans.find(end => peak <= end);
+	if (span) return span;
 	if (whole && peak <= 2) return 2;
 	if (!whole && peak) peak = Math.max(peak, .01); // 10 ms
 	const power = 10 ** Math.floor(Math.log10(peak || 1));
@@ -25,6 +30,7 @@ export function plotPanel(drawing) {
 	const under = el("div.readout", readout, toggle);
 	const node = panel(title, body, legend);
 
+	let left = 42; // where the plot begins, after the labels of its axis
 	const x = (i = 0, width = 0) => {
 		const n = drawing.series[0].points.length;
 		return left + (width - left - right) * (drawing.kind === "bars" ? (i + .5) / n : i / Math.max(1, n - 1));
@@ -48,7 +54,8 @@ export function plotPanel(drawing) {
 		const peak = nice(Math.max(...points.map((_, i) => {
 			const values = series.map(s => s.points[i]?.[1] ?? 0);
 			return kind === "bars" ? values.reduce((a, b) => a + b) : Math.max(...values);
-		})), Boolean(drawing.whole));
+		})), drawing.whole, drawing.seconds);
+		left = Math.max(42, ...[.5, 1].map(part => 12 + 6.2 * format(peak * part).length));
 		const y = (v = 0) => top + (base - top) * (1 - v / peak);
 		picture.setAttribute("viewBox", `0 0 ${width} ${height}`);
 		picture.setAttribute("aria-label", drawing.sentence);

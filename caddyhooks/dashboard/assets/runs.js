@@ -81,7 +81,7 @@ async function showRuns(page) {
 			...page.readOnly ? [] : [el("input", { type: "checkbox", "aria-label": `Select ${run.hook} ${shortId(run.runId)}`, checked: picked.has(run.runId), change: () => pick(run.runId) })],
 			badge(run.status),
 			[el("a.name", { "data-open": true, href: page.link(`runs/${run.runId}`), title: run.runId }, run.hook), run.name && [" ", el("span.wide-only", tag(run.name))], run.test && [" ", tag("test")]],
-			[run.waitingFor && el("span.muted", waits(run), run.preview && " · "), run.preview ?? el("span.muted", run.reason ?? run.errorMessage ?? "")],
+			[run.waitingFor && el("span.muted", waits(run), run.preview && " · "), run.preview, why(run)],
 			el("a.mono", { href: page.link("chats", { chatId: run.chatId }), title: run.chatId }, shortChat(run.chatId)),
 			out.dead ? badge("dead", `${out.dead} dead`) : out.pending ? badge("pending", `${out.pending} pending`) : out.delivered ? muted(icon("check", "delivered"), ` ${out.delivered}`) : null,
 			tookCell(run),
@@ -279,6 +279,12 @@ async function showRuns(page) {
 		}
 	});
 	await load();
+}
+
+/** Why a run did not complete. @param {Run} run */
+function why(run) {
+	const said = run.status === "cancelled" ? run.cancelledBy && `by ${run.cancelledBy}` : !isOpen(run.status) && run.status !== "completed" && (run.reason ?? run.errorMessage);
+	return said && el("div.why", { title: said }, said);
 }
 
 /** @param {Run} run */

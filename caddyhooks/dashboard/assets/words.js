@@ -16,6 +16,8 @@ export const number = (n = 0) => n.toLocaleString("en");
 /** "1 run", "2 runs". @param {number} n @param {string} one @param {string} [many] */
 export const count = (n, one, many = one + "s") => `${number(n)} ${n === 1 ? one : many}`;
 export const capital = (text = "") => text.charAt(0).toUpperCase() + text.slice(1);
+/** Characters that change the direction of the text around them can make it read as another text: their codes are shown instead. */
+export const visible = (text = "") => text.replace(/[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, c => `⟨U+${c.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
 /** The length of a text in UTF-8. */
 export const bytesOf = (text = "") => new TextEncoder().encode(text).length;
 

@@ -261,8 +261,9 @@ func refusedItems(in *service.Instance, q attentionQuestion) (found []api.Attent
 func warningItems(active *settings.Active) (found []api.AttentionItem) {
 	for _, w := range active.Warnings {
 		if name := w.Part.String(); name != "enabled" || active.On {
-			found = append(found, api.AttentionItem{Kind: "warning", Severity: api.SeverityLate, Link: settingsLink(name), Text: name +
-				" is probably a mistake", Detail: oneline.Of(w.Text, maxDetail)})
+			problem, advice := w.Split()
+			found = append(found, api.AttentionItem{Kind: "warning", Severity: api.SeverityLate, Link: settingsLink(name),
+				Text: oneline.Of(name+": "+problem, maxDetail), Detail: oneline.Of(advice, maxDetail)})
 		}
 	}
 	return found

@@ -136,11 +136,11 @@ func NewRunSummaries(records []*engine.Record, hideTexts bool) []RunSummary {
 	return ShowAll(records, func(r *engine.Record) RunSummary { return NewRunSummary(r, hideTexts) })
 }
 
-// previewOf is the first line of a message, for lists, or its beginning if that line has no word. Lines that mark the rest as
-// data from outside tell nothing.
+// previewOf is the first line of a message, for lists, or its beginning if that line has no word. Markers of outside text are left
+// out. Characters that change the direction of text stay, so that whoever shows the preview can show them as such.
 func previewOf(message string) string {
 	const most = 160 // characters
-	message = untrusted.Unwrapped(message)
+	message = untrusted.Unmarked(message)
 	var line string
 	for line = range strings.Lines(message) {
 		if line = strings.TrimSpace(line); line != "" {
@@ -156,7 +156,7 @@ func previewOf(message string) string {
 		if length == most-1 && utf8.RuneCountInString(line) > most {
 			return preview.String() + "…"
 		}
-		if !unicode.IsPrint(c) {
+		if !unicode.IsPrint(c) && !unicode.Is(unicode.Bidi_Control, c) {
 			c = ' '
 		}
 		preview.WriteRune(c)

@@ -96,7 +96,7 @@ const (
 		{"kind":"not_in_force","text":"hook old-alerts is saved and not in force","detail":"channel names no channel that is configured here","link":"#/settings/hooks/old-alerts","severity":"bad"},
 		{"kind":"runner_unreachable","text":"the agent has been out of reach for 40s, and 23 runs are queued","link":"#/runs?status=queued","severity":"bad"},
 		{"kind":"refused_burst","text":"40 requests to stripe were refused within an hour","link":"#/runs/refused?hook=stripe","severity":"late"},
-		{"kind":"warning","text":"hook stripe is probably a mistake","link":"#/settings/hooks/stripe","severity":"late"},
+		{"kind":"warning","text":"hook stripe: authSecret has fewer than 16 characters and can be guessed","link":"#/settings/hooks/stripe","severity":"late"},
 		{"kind":"dead_deliveries","text":"1 delivery to x;$(reboot) was given up","link":"#/deliveries?host=x%3B%24%28reboot%29%27&status=dead","severity":"bad"}]}`
 
 	badRuns = `[{"status":"failed","runId":"019a86f2-4c1e-7b02-9d55-1f0c6c0e7a31","chatId":"hook:5b7e0c1a-4c1e-7b02-9d55-1f0c6c0e7a31","hook":"stripe-invoices","acceptedAt":"2026-11-16T10:59:12Z",

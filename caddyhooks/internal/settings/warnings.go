@@ -22,6 +22,25 @@ type Warning struct {
 
 func (w Warning) String() string { return w.Part.String() + ": " + w.Text }
 
+// Split returns what is wrong, and what to do about it or why, which may be "".
+func (w Warning) Split() (problem, advice string) {
+	const shortest = 24 // a shorter beginning is the name of a field
+	if len(w.Text) > shortest {
+		if at := strings.Index(w.Text[shortest:], ": "); at >= 0 {
+			return w.Text[:shortest+at], w.Text[shortest+at+len(": "):]
+		}
+	}
+	return w.Text, ""
+}
+
+// whichOf names one of several values of a field.
+func whichOf(name string, values []string, isMeant func(string) bool) string {
+	if len(values) == 1 {
+		return name
+	}
+	return fmt.Sprintf("%s %d of %d", strings.TrimPrefix(name, "the "), 1+slices.IndexFunc(values, isMeant), len(values))
+}
+
 // warningsAbout looks for mistakes in the settings in force. tokens are the resolved tokens.
 func warningsAbout(s *Settings, tokens []string) []Warning {
 	var found []Warning
@@ -29,13 +48,14 @@ func warningsAbout(s *Settings, tokens []string) []Warning {
 		found = append(found, Warning{Part{setting: findSetting("enabled")}, "there is no token, so webhooks stay off and answer 404: " +
 			"write 'token <secret>' in the Caddyfile, or set the token with the admin API"})
 	}
-	if slices.ContainsFunc(tokens, func(token string) bool { return utf8.RuneCountInString(token) < minToken }) {
+	if isShort := func(token string) bool { return utf8.RuneCountInString(token) < minToken }; slices.ContainsFunc(tokens, isShort) {
 		found = append(found, Warning{Part{setting: findSetting("token")},
-			fmt.Sprintf("a token of fewer than %d characters can be guessed: use a long random one, for example from: openssl rand -hex 32",
-				minToken)})
+			fmt.Sprintf("%s has fewer than %d characters and can be guessed: use a long random one, for example from: openssl rand -hex 32",
+				whichOf("the token", tokens, isShort), minToken)})
 	}
 	if slices.ContainsFunc(s.Token, likeShellVariable.MatchString) {
-		found = append(found, Warning{Part{setting: findSetting("token")}, "a token " + takenAsWritten})
+		found = append(found, Warning{Part{setting: findSetting("token")},
+			whichOf("the token", s.Token, likeShellVariable.MatchString) + " " + takenAsWritten})
 	}
 	for i := range s.Mappings {
 		m := &s.Mappings[i]

@@ -20,11 +20,12 @@ func (m *Mapping) warningsAboutAuth() (found []string) {
 		found = append(found, m.whyIgnored(ignored))
 	}
 	if slices.ContainsFunc(m.AuthSecret, likeShellVariable.MatchString) && m.readsField("authSecret") {
-		found = append(found, bothNames("authSecret")+" "+takenAsWritten)
+		found = append(found, whichOf(bothNames("authSecret"), m.AuthSecret, likeShellVariable.MatchString)+" "+takenAsWritten)
 	}
 	for _, field := range SecretFields {
 		if m.readsField(field.Name) && slices.ContainsFunc(*field.In(m), hasOuterSpace) {
-			found = append(found, bothNames(field.Name)+" begins or ends with white space: is that part of the secret?")
+			found = append(found, whichOf(bothNames(field.Name), *field.In(m), hasOuterSpace)+" begins or ends with white space: is that part of "+
+				"the secret?")
 		}
 	}
 	switch m.AuthMode {
@@ -32,9 +33,8 @@ func (m *Mapping) warningsAboutAuth() (found []string) {
 		found = append(found, m.warningsAboutHMAC()...)
 	case "token":
 		if slices.ContainsFunc(m.AuthSecret, isShortToken) {
-			found = append(found, fmt.Sprintf("%s of fewer than %d characters can be guessed: use a long random one, for example from: openssl "+
-				"rand -hex 32",
-				bothNames("authSecret"), minToken))
+			found = append(found, fmt.Sprintf("%s has fewer than %d characters and can be guessed: use a long random one, for example from: "+
+				"openssl rand -hex 32", whichOf(bothNames("authSecret"), m.AuthSecret, isShortToken), minToken))
 		}
 	case "stripe":
 		if slices.ContainsFunc(m.AuthSecret, likeStripeKey.MatchString) {

@@ -44,7 +44,7 @@ func TestWarningsAboutSecrets(t *testing.T) {
 		want    []string
 	}{
 		{Mapping{AuthMode: "stripe", AuthSecret: Secrets{"whsec_a", "whsec_b "}},
-			[]string{"authSecret (auth in a Caddyfile) begins or ends with white space: is that part of the secret?"}},
+			[]string{"authSecret (auth in a Caddyfile) 2 of 2 begins or ends with white space: is that part of the secret?"}},
 		{Mapping{AuthMode: "hmac", HMACHeader: "X-S", HMACSecret: Secrets{" a"}},
 			[]string{"hmacSecret (auth in a Caddyfile) begins or ends with white space: is that part of the secret?"}},
 		{Mapping{AuthMode: "stripe", AuthSecret: Secrets{"a b"}}, nil},

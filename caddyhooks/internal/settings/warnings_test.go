@@ -32,17 +32,17 @@ func TestWarnings(t *testing.T) {
 		},
 		{
 			name: "one token is short", settings: Settings{Enabled: new(true)}, tokens: []string{long, "fifteen-letters"},
-			want: []string{"token: a token of fewer than 16 characters can be guessed: use a long random one, for example from: openssl rand -hex 32"},
+			want: []string{"token: token 2 of 2 has fewer than 16 characters and can be guessed: use a long random one, for example from: openssl rand -hex 32"},
 		},
 		{name: "a token of sixteen letters", tokens: []string{"sixteen-letters-"}},
 		{
 			name: "a token of letters with many bytes", tokens: []string{"ööööööööö"},
-			want: []string{"token: a token of fewer than 16 characters can be guessed: use a long random one, for example from: openssl rand -hex 32"},
+			want: []string{"token: the token has fewer than 16 characters and can be guessed: use a long random one, for example from: openssl rand -hex 32"},
 		},
 
 		{
 			name: "a token that is the name of a variable to a shell", settings: Settings{Token: Secrets{long, "$HOOKS_TOKEN_OF_MINE"}}, tokens: []string{long},
-			want: []string{"token: a token begins with $ and is taken as it is written: write {env.NAME} for an environment variable"},
+			want: []string{"token: token 2 of 2 begins with $ and is taken as it is written: write {env.NAME} for an environment variable"},
 		},
 		{name: "a token with signs of its own", settings: Settings{Token: Secrets{"$a.b-$c", "{env.TOKEN}", "$1abc", "$", "${A", "$A}", "a$B"}}, tokens: []string{long}},
 

@@ -3,6 +3,7 @@ package untrusted
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"regexp"
 	"strings"
 )
 
@@ -77,14 +78,16 @@ func IsWrapped(text string) bool {
 	return isMarker && len(id) == len(Marker{}.id)+len(blockNotice) && strings.HasSuffix(id, blockNotice)
 }
 
-// Unwrapped is a text without the marker lines of [Wrap], if it has them.
-func Unwrapped(text string) string {
-	if !IsWrapped(text) {
-		return text
+// Unmarked is a text for people: without the marker lines of [Wrap], and without the markers of [Marker.WrapValue].
+func Unmarked(text string) string {
+	if IsWrapped(text) {
+		_, text, _ = strings.Cut(text, "\n")
+		if end := len(text) - len(blockEnd) - len(Marker{}.id); end >= 0 && strings.HasPrefix(text[end:], blockEnd) {
+			text = text[:end]
+		}
 	}
-	_, text, _ = strings.Cut(text, "\n")
-	if end := len(text) - len(blockEnd) - len(Marker{}.id); end >= 0 && strings.HasPrefix(text[end:], blockEnd) {
-		text = text[:end]
-	}
-	return text
+	return valueMarker.ReplaceAllLiteralString(text, "")
 }
+
+// valueMarker matches both markers of WrapValue. A text may have been cut inside of one.
+var valueMarker = regexp.MustCompile(`\[(END )?EXTERNAL WEBHOOK DATA id=([0-9a-f]{8}\]|[0-9a-f]{0,8}$)`)

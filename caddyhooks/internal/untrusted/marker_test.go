@@ -67,14 +67,22 @@ func BenchmarkWrap(b *testing.B) {
 	}
 }
 
-func TestAWrappedTextIsUnwrapped(t *testing.T) {
+func TestATextForPeopleHasNoMarkers(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"", "a", "a\nb\n", "[END EXTERNAL"} {
-		if got := Unwrapped(Wrap(text)); got != Clean(text) {
+	for _, text := range []string{"", "a", "a\nb\n", "[END EXTERNAL", "EXTERNAL WEBHOOK DATA id=12345678"} {
+		if got := Unmarked(Wrap(text)); got != Clean(text) {
 			t.Errorf("%q: got %q", text, got)
 		}
-		if got := Unwrapped(text); got != text {
-			t.Errorf("%q was not wrapped: got %q", text, got)
+		if got := Unmarked(text); got != text {
+			t.Errorf("%q was not marked: got %q", text, got)
+		}
+		m := NewMarker()
+		values := "Issue " + m.WrapValue(text) + " of " + m.WrapValue("x")
+		if got, want := Unmarked(values), "Issue "+Clean(text)+" of x"; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		if got := Unmarked(values[:len(values)-3]); got != "Issue "+Clean(text)+" of x" {
+			t.Errorf("a text that was cut: got %q", got)
 		}
 	}
 }
