@@ -4,6 +4,8 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/starts"
 )
 
 // freshClaim is a claim that was not used yet, and what the engine knew when it asked for it.
@@ -18,21 +20,25 @@ type freshClaim struct {
 // claiming is a question for claims, with what the engine knows before it asks.
 type claiming struct {
 	pool        *workerPool
+	asked       int // how many runs, which may be more than the batch may have
 	batch       Batch
 	askedAt     time.Time
 	cancelWords uint64
 	probes      []probe        // for each of which one run may be claimed
 	rooms       map[string]int // that are held for runs of hooks with a limit
+	held        starts.Held    // starts of what was paused
 }
 
-// claiming prepares a claim of up to n runs, without those of runners that are unreachable and of hooks that have as many under way as they
-// may. The answer must be told to got.
+// claiming prepares a claim of up to n runs, without those that are paused, of runners that are unreachable and of hooks that have as many
+// under way as they may. The answer must be told to got.
 func (p *workerPool) claiming(n int) *claiming {
-	c := &claiming{pool: p, askedAt: time.Now(), cancelWords: p.leases.cancelWords.Load(), batch: Batch{Max: n, Lease: p.lease()}}
+	c := &claiming{pool: p, asked: n, askedAt: time.Now(), cancelWords: p.leases.cancelWords.Load(), batch: Batch{Max: n, Lease: p.lease()}}
 	if n == 0 {
 		return c
 	}
 	config := p.config()
+	c.held = p.pauses.Hold(n)
+	c.batch.Max = c.held.Max
 	for _, name := range p.runners.unreachable.openRunners() {
 		bound := Bound{Runners: config.namesOf(name)}
 		if p, ok := p.runners.unreachable.probe(name); ok {
@@ -41,15 +47,33 @@ func (p *workerPool) claiming(n int) *claiming {
 		}
 		c.batch.Bounds = append(c.batch.Bounds, bound)
 	}
-	var bounds []Bound
-	c.rooms, bounds = p.hooks.hold(n)
-	c.batch.Bounds = append(c.batch.Bounds, bounds...)
+	var limits []starts.Limit
+	c.rooms, limits = p.hooks.Hold(n)
+	for _, limit := range append(limits, c.held.Limits...) {
+		switch bound := (Bound{AtMost: limit.AtMost}); limit.What {
+		case starts.Hook:
+			bound.Hooks = []string{limit.Name}
+			c.batch.Bounds = append(c.batch.Bounds, bound)
+		case starts.Runner:
+			bound.Runners = config.namesOf(limit.Name)
+			c.batch.Bounds = append(c.batch.Bounds, bound)
+		case starts.Chat: // its runs start one by one anyway
+			if limit.AtMost == 0 {
+				c.batch.Without = append(c.batch.Without, limit.Name)
+			}
+		}
+	}
 	return c
 }
 
 // got makes fresh claims of the answer. A runner of which no run came is not being probed, and a hook has room for other runs.
 func (c *claiming) got(claims []*Claim) (fresh []*freshClaim) {
-	if c.pool.hooks.settle(c.batch.Max, c.rooms, claims) {
+	hooks, started := make([]string, len(claims)), make([]starts.Started, len(claims))
+	for i, claim := range claims {
+		hooks[i], started[i] = claim.Run.Hook, c.pool.config().startOf(claim.Run)
+	}
+	moreOfHooks, morePaced := c.pool.hooks.Settle(c.asked, c.rooms, hooks), c.pool.pauses.Settle(c.held, started)
+	if moreOfHooks || morePaced {
 		signal(c.pool.free)
 	}
 	for _, claim := range claims {
@@ -105,7 +129,7 @@ func (p *workerPool) another() int {
 func (p *workerPool) leave(claim *freshClaim) {
 	if !claim.left {
 		claim.left = true
-		p.hooks.leave(claim.Run.Hook)
+		p.hooks.Leave(claim.Run.Hook)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/starts"
 )
 
 // Config is what an engine works with. It is replaced as a whole when the configuration is reloaded.
@@ -35,6 +37,11 @@ func (c *Config) runnerOf(run *Run) string {
 		return c.DefaultRunner
 	}
 	return run.Runner
+}
+
+// startOf is what pauses know a run by.
+func (c *Config) startOf(run *Run) starts.Started {
+	return starts.Started{Hook: run.Hook, Chat: run.ChatID, Runner: c.runnerOf(run)}
 }
 
 // namesOf are the names that runs have for some runners.

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/minutes"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/starts"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/stream"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/contract"
 )
@@ -271,7 +272,16 @@ func (e *Engine) StoreUnreachable() (since time.Time, changed <-chan struct{}, c
 
 // LimitHooks sets how many turns of each hook are carried out at once by this engine. A hook that is not named, or has 0, has no
 // limit of its own. Turns that are under way go on.
-func (e *Engine) LimitHooks(workers map[string]int) { e.pool.limitHooks(workers) }
+func (e *Engine) LimitHooks(workers map[string]int) {
+	e.pool.hooks.Limit(workers)
+	signal(e.pool.free)
+}
+
+// SetPauses replaces what is paused, of which there may be MaxWithout. Runs of it are accepted, and start when it is not paused any more.
+func (e *Engine) SetPauses(pauses []starts.Pause) {
+	e.pauses.Set(pauses)
+	signal(e.pool.free)
+}
 
 // Prune has the engine look for what was kept long enough now, and not in its time. It does not wait for that.
 func (e *Engine) Prune() { e.pruner.soon() }

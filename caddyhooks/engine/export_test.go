@@ -7,10 +7,7 @@ func (e *Engine) Remembered() int {
 	defer e.turns.mu.Unlock()
 	e.leases.mu.Lock()
 	defer e.leases.mu.Unlock()
-	hooks := &e.pool.hooks
-	hooks.mu.Lock()
-	defer hooks.mu.Unlock()
-	return len(e.turns.running) + len(e.turns.callers) + len(e.leases.runs) + len(e.leases.deliveries) + len(hooks.underWay) + len(hooks.held) + e.Streams()
+	return len(e.turns.running) + len(e.turns.callers) + len(e.leases.runs) + len(e.leases.deliveries) + e.pool.hooks.Size() + e.Streams()
 }
 
 // CancelWords is how often the store has left word that a run is to be cancelled.

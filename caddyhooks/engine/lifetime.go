@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/starts"
 )
 
 // lifetime is how far an engine is with its end.
@@ -43,11 +45,12 @@ func (l *lifetime) isStopping() bool {
 type node struct {
 	*configs
 	*lifetime
-	store *guardedStore
+	store  *guardedStore
+	pauses *starts.Pauses
 }
 
 func newNode(store Store) *node {
-	n := &node{configs: new(configs), lifetime: newLifetime()}
+	n := &node{configs: new(configs), lifetime: newLifetime(), pauses: new(starts.Pauses)}
 	n.store = &guardedStore{Store: store, configs: n.configs, life: n.lifetime, broken: make(chan struct{})}
 	return n
 }

@@ -72,12 +72,19 @@ func (f *records) unfinished(ctx context.Context, id string) bool {
 	return err == nil && unfinished
 }
 
-// explainWait tells of a queued run that its runner is unreachable, whether the run was tried or not, or that it waits for others.
+// explainWait tells of a queued run that it is paused, that its runner is unreachable, whether the run was tried or not, or that it waits
+// for others.
 func (f *records) explainWait(record *Record) {
-	if record.Status != Queued || record.WaitingFor != "" {
+	if record.Status != Queued {
 		return
 	}
 	run := record.Run
+	if record.Paused = f.pauses.Of(f.config().startOf(run)); record.Paused != "" {
+		record.WaitingFor = "An operator has paused runs, or lets them start slowly."
+	}
+	if record.WaitingFor != "" {
+		return
+	}
 	record.WaitingFor = f.runners.unreachable.reasonFor(f.config().runnerOf(run))
 	if record.WaitingFor == "" && record.Attempts == 0 && run.Fold.IsSet() && time.Since(run.AcceptedAt) < run.Fold.Window {
 		record.WaitingFor = fmt.Sprintf("more runs of its hook and chat, for up to %s (fold)", run.Fold.Window)

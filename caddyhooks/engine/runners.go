@@ -330,6 +330,8 @@ func (r *runners) expired(run *Run) Outcome {
 	reason := fmt.Sprintf("no runner took the run on within its queue time of %v", run.QueueTime)
 	if cause := r.unreachable.causeFor(r.config().runnerOf(run)); cause != "" {
 		reason += ": " + cause
+	} else if paused := r.pauses.Of(r.config().startOf(run)); paused != "" {
+		reason += ": " + paused
 	}
 	return Outcome{Status: Expired,
 		Message: fmt.Sprintf("No agent took the run on within its queue time of %d seconds.", int(run.QueueTime.Seconds())),

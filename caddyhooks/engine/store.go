@@ -325,10 +325,14 @@ func (l *Limits) KeyExpired(acceptedAt, now time.Time) bool {
 
 // Batch is how many runs to claim at most, and for how long they stay with their node unless it renews them.
 type Batch struct {
-	Max    int
-	Bounds []Bound
-	Lease  time.Duration
+	Max     int
+	Bounds  []Bound
+	Without []string // chats of which no run is claimed, MaxWithout at most
+	Lease   time.Duration
 }
+
+// MaxWithout is how many chats a batch may leave out. A store passes over them one by one.
+const MaxWithout = 100
 
 // Bound is how many runs of some runners, or of some hooks, a batch may have, those together. Runners go by the names that
 // runs have. Runs that are folded into one turn count as one.
@@ -473,6 +477,7 @@ type Record struct {
 	StartedAt  time.Time // of the last attempt
 	FinishedAt time.Time
 	WaitingFor string      // why it is not carried out yet, while it is put back to wait; possibly until it is claimed
+	Paused     string      // why an operator's pause keeps it queued, for operators; a store does not know
 	Outcome    Outcome     // once it has ended
 	Steps      []Step      // once it has ended: as End had them
 	AgainAs    string      // the id of the run that was last started as this one again, "" if none was

@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/starts"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/stream"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/contract"
 )
@@ -22,7 +23,7 @@ type workerPool struct {
 	runners *runners
 	ends    *runEnds
 	streams *stream.Hub
-	hooks   hookWorkers
+	hooks   starts.HookWorkers
 	free    chan struct{} // a worker has gone, or there may be work for a new one
 	workers sync.WaitGroup
 
@@ -51,8 +52,8 @@ func (p *workerPool) dispatch() {
 	}
 }
 
-// startWorkers returns how long until a run that waits is due, or a runner that was unreachable can be tried again; negative if
-// that is not a question of time.
+// startWorkers returns how long until a run that waits is due, a runner that was unreachable can be tried again, or another run of what is
+// paused may start; negative if that is not a question of time.
 func (p *workerPool) startWorkers() (wait time.Duration) {
 	for !p.isStopping() {
 		config := p.config()
@@ -75,8 +76,10 @@ func (p *workerPool) startWorkers() (wait time.Duration) {
 			break
 		}
 	}
-	if probe := p.runners.unreachable.wait(); probe >= 0 && (wait < 0 || probe < wait) {
-		wait = probe
+	for _, sooner := range []time.Duration{p.runners.unreachable.wait(), p.pauses.Wait()} {
+		if sooner >= 0 && (wait < 0 || sooner < wait) {
+			wait = sooner
+		}
 	}
 	return wait
 }

@@ -4,6 +4,7 @@
 package api
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 	"time"
@@ -28,7 +29,7 @@ type Run struct {
 	StartedAt      *time.Time    `json:"startedAt,omitempty"` // the last time that it was started
 	FinishedAt     *time.Time    `json:"finishedAt,omitempty"`
 	Attempts       int           `json:"attempts"`                 // how often it was started
-	WaitingFor     string        `json:"waitingFor,omitempty"`     // why a queued run waits, if its agent is unreachable or busy
+	WaitingFor     string        `json:"waitingFor,omitempty"`     // why a queued run waits, if it is paused, or its agent is unreachable or busy
 	Reply          *string       `json:"reply,omitempty"`          // the agent's answer, if the run is completed
 	ErrorMessage   string        `json:"errorMessage,omitempty"`   // why the run ended in another way
 	RepairAttempts int           `json:"repairAttempts,omitempty"` // how many repairs the answer needed to fit the schema
@@ -112,6 +113,7 @@ func NewRunSummary(r *engine.Record, hideTexts bool) RunSummary {
 		AgainOf: r.Run.AgainOf, Tier: r.Run.Tier, Test: r.Run.Test, Sync: r.Run.Sync,
 	}
 	summary.Reply, summary.Deliveries = nil, nil
+	summary.WaitingFor = cmp.Or(r.Paused, r.WaitingFor)
 	if !hideTexts {
 		summary.Preview = previewOf(r.Run.Message)
 		summary.Reason = r.Outcome.Account.Reason // which may quote what the agent answered

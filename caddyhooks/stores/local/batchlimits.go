@@ -6,10 +6,11 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
-// batchLimits counts how many runs of each bound a batch still takes. It is nil if there are no bounds.
+// batchLimits counts how many runs of each bound a batch still takes, and knows which chats it leaves out. It is nil if there is neither.
 type batchLimits struct {
-	bounds []engine.Bound
-	taken  []int // by bound
+	bounds  []engine.Bound
+	taken   []int               // by bound
+	without map[uint32]struct{} // chat queues
 
 	// The runners and hooks that are full, by name, if there are many bounds.
 	runners, hooks map[string]struct{}
@@ -18,11 +19,20 @@ type batchLimits struct {
 // fewBounds is up to how many bounds are looked through for every kind.
 const fewBounds = 8
 
-func newBatchLimits(bounds []engine.Bound) *batchLimits {
-	if len(bounds) == 0 {
+func (l *ChatQueues) newBatchLimits(batch *engine.Batch) *batchLimits {
+	bounds := batch.Bounds
+	if len(bounds) == 0 && len(batch.Without) == 0 {
 		return nil
 	}
 	r := &batchLimits{bounds: bounds, taken: make([]int, len(bounds))}
+	for _, chat := range batch.Without {
+		if li := l.queueFor(chat); li != 0 {
+			if r.without == nil {
+				r.without = make(map[uint32]struct{}, len(batch.Without))
+			}
+			r.without[li] = struct{}{}
+		}
+	}
 	if len(bounds) > fewBounds {
 		r.runners, r.hooks = make(map[string]struct{}), make(map[string]struct{})
 		for i := range bounds {
@@ -79,4 +89,13 @@ func (r *batchLimits) has(k *kindOf) bool {
 		}
 	}
 	return true
+}
+
+// leavesOut reports whether no run of a chat queue is taken.
+func (r *batchLimits) leavesOut(chatQueue uint32) bool {
+	if r == nil || r.without == nil {
+		return false
+	}
+	_, without := r.without[chatQueue]
+	return without
 }

@@ -11,17 +11,19 @@ import (
 )
 
 // BenchmarkQueue is what it takes to queue a run, to claim it and to end it while many others are queued, each in a chat of its
-// own. In the last case these are of a hook that has all its workers, and must not be in the way.
+// own. In the last cases these may not start, and must not be in the way.
 func BenchmarkQueue(b *testing.B) {
 	for _, bench := range []struct {
-		name   string
-		others int
-		bounds []engine.Bound
+		name    string
+		others  int
+		bounds  []engine.Bound
+		without []string
 	}{
-		{"alone", 0, nil},
-		{"among-100000", 100_000, nil},
-		{"beside-100000-of-a-full-runner", 100_000, []engine.Bound{{Runners: []string{"storm"}}}},
-		{"beside-100000-of-a-full-hook", 100_000, []engine.Bound{{Hooks: []string{"storm"}}}},
+		{"alone", 0, nil, nil},
+		{"among-100000", 100_000, nil, nil},
+		{"beside-100000-of-a-full-runner", 100_000, []engine.Bound{{Runners: []string{"storm"}}}, nil},
+		{"beside-100000-of-a-full-hook", 100_000, []engine.Bound{{Hooks: []string{"storm"}}}, nil},
+		{"beside-100000-of-a-paused-chat", 100_000, nil, []string{"paused"}},
 	} {
 		b.Run(bench.name, func(b *testing.B) {
 			var nodes Nodes
@@ -37,9 +39,13 @@ func BenchmarkQueue(b *testing.B) {
 				return id
 			}
 			for i := range bench.others {
-				push(fmt.Sprint("chat ", i), "storm")
+				chat := fmt.Sprint("chat ", i)
+				if bench.without != nil {
+					chat = bench.without[0]
+				}
+				push(chat, "storm")
 			}
-			batch := engine.Batch{Max: 1, Lease: time.Minute, Bounds: bench.bounds}
+			batch := engine.Batch{Max: 1, Lease: time.Minute, Bounds: bench.bounds, Without: bench.without}
 			b.ReportAllocs()
 			for b.Loop() {
 				push("a chat", "calm")

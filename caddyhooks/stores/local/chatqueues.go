@@ -142,16 +142,27 @@ func (l *ChatQueues) queueFor(chat string) uint32 {
 // Ready reports whether there is a run that can be popped.
 func (l *ChatQueues) Ready() bool { return len(l.active) > 0 }
 
-// next is the kind whose list has the chat queue that has been ready longest, of those that there is room for.
-func (l *ChatQueues) next(batchLimits *batchLimits) (next *kind) {
+// next is the chat queue that has been ready longest, of those that there is room for and that are not left out, and its kind; 0 if there
+// is none. It passes over chat queues that are left out, and over no others.
+func (l *ChatQueues) next(batchLimits *batchLimits) (next uint32, of *kind) {
 	var longest uint64
 	for _, n := range l.active {
 		k := &l.kinds[n]
-		if since := l.chatQueue.at(k.ready.first).since; (next == nil || since < longest) && batchLimits.has(&k.kindOf) {
-			next, longest = k, since
+		li := k.ready.first
+		if since := l.chatQueue.at(li).since; next != 0 && since >= longest || !batchLimits.has(&k.kindOf) {
+			continue
+		}
+		for li != 0 && batchLimits.leavesOut(li) {
+			li = l.chatQueue.at(li).next
+		}
+		if li == 0 {
+			continue
+		}
+		if since := l.chatQueue.at(li).since; next == 0 || since < longest {
+			next, of, longest = li, k, since
 		}
 	}
-	return next
+	return next, of
 }
 
 // Has reports whether a run is here, and whether it waits or has been popped.
@@ -295,11 +306,11 @@ type Popped struct {
 // Pop takes the first run of the chat queue that has been ready longest, with those that are folded with it, and holds the chat queue until
 // Done or Return was called for all of them. Runs that there is no room for stay where they are.
 func (l *ChatQueues) Pop(batchLimits *batchLimits) (popped Popped, ok bool) {
-	k := l.next(batchLimits)
-	if k == nil {
+	li, k := l.next(batchLimits)
+	if li == 0 {
 		return popped, false
 	}
-	pi := l.chatQueue.at(k.ready.first).first
+	pi := l.chatQueue.at(li).first
 	l.hold(pi)
 	return Popped{l.place.at(pi).id, l.takeFold(pi), k.runner, k.hook}, true
 }

@@ -179,7 +179,11 @@ func (q *Queue) Ready(now time.Time) bool {
 // ReadyFor reports whether a batch could have a run.
 func (q *Queue) ReadyFor(batch engine.Batch, now time.Time) bool {
 	q.expire(now)
-	return batch.Max > 0 && q.chatQueues.next(newBatchLimits(batch.Bounds)) != nil
+	if batch.Max <= 0 {
+		return false
+	}
+	next, _ := q.chatQueues.next(q.chatQueues.newBatchLimits(&batch))
+	return next != 0
 }
 
 // Admit reports whether there is room for more runs, all of them.
@@ -234,7 +238,7 @@ func (q *Queue) SetStarts(id uuid.UUID, starts int) {
 // Claim hands out runs to a node. They are started at a time of day.
 func (q *Queue) Claim(node *Node, batch engine.Batch, now, startedAt time.Time) (claims []Claimed, undo func()) {
 	q.expire(now)
-	batchLimits := newBatchLimits(batch.Bounds)
+	batchLimits := q.chatQueues.newBatchLimits(&batch)
 	for len(claims) < batch.Max {
 		popped, ok := q.chatQueues.Pop(batchLimits)
 		if !ok {

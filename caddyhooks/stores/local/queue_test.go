@@ -127,12 +127,15 @@ func compareQueue(t *testing.T, rnd *rand.Rand, steps int) {
 			if rnd.IntN(2) == 0 {
 				batch.Bounds = []engine.Bound{{Runners: runners[:1+rnd.IntN(2)], AtMost: rnd.IntN(2)}}
 			}
+			for range rnd.IntN(3) {
+				batch.Without = append(batch.Without, fmt.Sprint("chat ", rnd.IntN(8)))
+			}
 			p.expire(now)
 			ready, bounded := 0, 0
 			first := p.first()
 			for _, r := range first {
 				switch {
-				case !r.handedOut(now):
+				case !r.handedOut(now), slices.Contains(batch.Without, r.chat):
 				case len(batch.Bounds) > 0 && slices.Contains(batch.Bounds[0].Runners, r.runner):
 					bounded++
 				default:
@@ -158,7 +161,7 @@ func compareQueue(t *testing.T, rnd *rand.Rand, steps int) {
 			}
 			for _, c := range claimed {
 				r := p.find(c.ID.String())
-				if r == nil || first[r.chat] != r || !r.handedOut(now) || c.Attempt != r.starts+1 || c.Waits != r.waits || !c.StartedAt.Equal(now) {
+				if r == nil || first[r.chat] != r || !r.handedOut(now) || slices.Contains(batch.Without, r.chat) || c.Attempt != r.starts+1 || c.Waits != r.waits || !c.StartedAt.Equal(now) {
 					t.Fatalf("step %d: claimed %+v, which is %+v", step, c, r)
 				}
 				*r = plainRun{id: r.id, chat: r.chat, runner: r.runner, deadline: r.deadline, waits: r.waits,

@@ -16,7 +16,9 @@ type asks struct {
 	nameBound   []int32 // by name: the number of its bound
 	names       []string
 	nameIsHook  []bool
-	bounded     bool
+	withoutAsk  []int32 // by chat that is left out: the number of its question
+	without     []string
+	bounded     bool                // something is left behind that could be claimed
 	ofCall      map[*turnover]int32 // the number of its question
 	numberOfKey map[string]int32
 }
@@ -31,7 +33,7 @@ func newAsks(calls []*turnover) *asks {
 		bounds, shared := binding(&t.next)
 		key := ""
 		if shared {
-			key = keyOf(bounds, t.next.Lease)
+			key = keyOf(bounds, &t.next)
 			if n := a.numberOfKey[key]; n > 0 {
 				a.most[n-1] += int32(t.next.Max) //nolint:gosec // workers of an engine
 				a.ofCall[t] = n
@@ -60,15 +62,15 @@ func binding(batch *engine.Batch) (bounds []engine.Bound, allNone bool) {
 }
 
 // keyOf is the same for batches that leave out the same runs.
-func keyOf(bounds []engine.Bound, lease any) string {
-	if len(bounds) == 0 {
-		return fmt.Sprint(lease)
+func keyOf(bounds []engine.Bound, batch *engine.Batch) string {
+	if len(bounds) == 0 && len(batch.Without) == 0 {
+		return fmt.Sprint(batch.Lease)
 	}
 	var key strings.Builder
 	for _, bound := range bounds {
 		fmt.Fprintf(&key, "%q%q", bound.Runners, bound.Hooks)
 	}
-	fmt.Fprint(&key, lease)
+	fmt.Fprintf(&key, "%q%v", batch.Without, batch.Lease)
 	return key.String()
 }
 
@@ -83,6 +85,10 @@ func (a *asks) add(bounds []engine.Bound, batch *engine.Batch) (number int32) {
 		of := int32(len(a.boundAsk))                                   //nolint:gosec // runners and hooks
 		a.name(of, bound.Runners, false)
 		a.name(of, bound.Hooks, true)
+	}
+	for _, chat := range batch.Without {
+		a.bounded = true
+		a.withoutAsk, a.without = append(a.withoutAsk, number), append(a.without, dbText(chat))
 	}
 	return number
 }

@@ -37,7 +37,7 @@ func pagesOfAClaim(t *testing.T, conn *pgx.Conn, s *store, after int, lapsed flo
 	pages := 0
 	for range 2 { // the first one makes its plans, too
 		var out []byte
-		if err := conn.QueryRow(t.Context(), s.sql("EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) SELECT * FROM @.claim_runs_1('test', 1, $1, $2, '{10}', '{3600}', '{}', '{}', '{}', '{}', '{}')"),
+		if err := conn.QueryRow(t.Context(), s.sql("EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) SELECT * FROM @.claim_runs_1('test', 1, $1, $2, '{10}', '{3600}', '{}', '{}', '{}', '{}', '{}', '{}', '{}')"),
 			after, lapsed).Scan(&out); err != nil {
 			t.Fatal(err)
 		}

@@ -45,11 +45,17 @@ func TestClaimsAndEndsTakeNoLongerInALongQueue(t *testing.T) {
 			t.Fatal(err)
 		}
 		bounds := []engine.Bound{{Runners: []string{"away"}}, {Hooks: []string{"agent"}, AtMost: 3}}
-		more, _, err := s.Runs().Claim(ctx, engine.Batch{Max: 6, Lease: time.Hour, Bounds: bounds})
-		if err != nil || len(more) > 3 {
-			t.Fatalf("claimed %d runs: %v", len(more), err)
+		without := make([]string, engine.MaxWithout) // most of which are ready, and before the others
+		for i := range without {
+			without[i] = fmt.Sprintf("chat %d", 2*i)
 		}
-		claims = append(claims, more...)
+		for _, bounds := range [][]engine.Bound{bounds, nil} {
+			more, _, err := s.Runs().Claim(ctx, engine.Batch{Max: 3, Lease: time.Hour, Bounds: bounds, Without: without})
+			if err != nil || len(more) > 3 {
+				t.Fatalf("claimed %d runs: %v", len(more), err)
+			}
+			claims = append(claims, more...)
+		}
 		if _, _, err := s.Runs().Renew(ctx, claims, time.Hour); err != nil {
 			t.Fatal(err)
 		}
@@ -143,6 +149,9 @@ func (u *turmoil) carryOut(s *store, chance *rand.Rand, claim *engine.Claim) (ne
 	batch := engine.Batch{Max: 1, Lease: u.lease}
 	if chance.IntN(3) == 0 {
 		batch.Bounds = []engine.Bound{{Runners: []string{"elsewhere"}}, {Hooks: []string{"agent"}, AtMost: chance.IntN(2)}}
+	}
+	if chance.IntN(3) == 0 {
+		batch.Without = []string{claim.Run.ChatID}
 	}
 	end := engine.End{Outcome: engine.Outcome{Status: engine.Completed, Text: "done"}}
 	switch chance.IntN(10) {
@@ -308,7 +317,7 @@ func TestClaimsWithoutAnAnswerAreUndone(t *testing.T) {
 		}
 	}
 	const call = 1000
-	if err := s.exec(t.Context(), "SELECT * FROM @.claim_runs_1($1, $2, 0, -1, '{10}', '{3600}', '{}', '{}', '{}', '{}', '{}')", s.node, call); err != nil {
+	if err := s.exec(t.Context(), "SELECT * FROM @.claim_runs_1($1, $2, 0, -1, '{10}', '{3600}', '{}', '{}', '{}', '{}', '{}', '{}', '{}')", s.node, call); err != nil {
 		t.Fatal(err)
 	}
 	if claims, _, err := s.Runs().Claim(t.Context(), engine.Batch{Max: 10, Lease: time.Hour}); err != nil || len(claims) > 0 {

@@ -206,8 +206,8 @@ type turnoverAnswer struct {
 }
 
 var (
-	endStatement   = "SELECT * FROM @.end_runs_1(" + placeholders(43) + ")"
-	claimStatement = "SELECT * FROM @.claim_runs_1(" + placeholders(11) + ")"
+	endStatement   = "SELECT * FROM @.end_runs_1(" + placeholders(45) + ")"
+	claimStatement = "SELECT * FROM @.claim_runs_1(" + placeholders(13) + ")"
 )
 
 // placeholders are those of so many arguments.
@@ -237,7 +237,7 @@ func (c *claiming) ask(ctx context.Context, together []*turnover, asks *asks, ca
 	}
 	after, lapsed := c.behind.from()
 	arguments = append(arguments, after, lapsed, notNull(asks.most), notNull(asks.leases), notNull(asks.boundAsk), notNull(asks.boundMost),
-		notNull(asks.nameBound), notNull(asks.names), notNull(asks.nameIsHook))
+		notNull(asks.nameBound), notNull(asks.names), notNull(asks.nameIsHook), notNull(asks.withoutAsk), notNull(asks.without))
 	err := c.on(claimCalls).query(ctx, func(row pgx.Rows) error { return c.read(row, answer) }, statement, arguments...)
 	return answer, err
 }

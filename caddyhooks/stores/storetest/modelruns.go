@@ -177,6 +177,9 @@ func (w *world) batch(chance *rand.Rand, most int) engine.Batch {
 		batch.Bounds = []engine.Bound{{Hooks: []string{oneOf(chance, modelHooks...)}, AtMost: chance.IntN(2)},
 			{Runners: oneOf(chance, modelRunners[:1], modelRunners[1:], modelRunners[2:]), AtMost: chance.IntN(2)}}
 	}
+	if chance.IntN(4) == 0 {
+		batch.Without = []string{oneOf(chance, modelChats...)}
+	}
 	if !w.ordered && most > 0 { // which chat comes first is not said
 		batch.Max = 1000
 		batch.Bounds = slices.DeleteFunc(batch.Bounds, func(bound engine.Bound) bool { return bound.AtMost > 0 })

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ var waitChecks = []check{
 	{"a run that was interrupted counts as started, and pauses", interruptedRunPauses},
 	{"a batch keeps to its bounds", batchKeepsToBounds},
 	{"a claim made at the end of another run keeps to its bounds", nextKeepsToBounds},
+	{"a batch leaves chats out", batchLeavesChatsOut},
 	{"a run is overdue when its queue time is over", overdueInTime},
 	{"the number of overdue runs is bounded", overdueIsBounded},
 	{"a run that was started is not overdue unless it waits", startedIsNotOverdue},
@@ -235,6 +237,41 @@ func nextKeepsToBounds(_ *testing.T, s *store) {
 	claim := s.claimBatch(bounded(1, 0, "two"), one)[0]
 	s.sameRuns("claimed", s.endAnd(claim, ended(), bounded(1, 0, "two")))
 	s.claimFirst(two)
+}
+
+// without is a batch that leaves chats out.
+func without(runs int, chats ...string) engine.Batch {
+	batch := upTo(runs)
+	batch.Without = chats
+	return batch
+}
+
+// Chats that are left out stay where they are, however many there are, and all other chats go on.
+func batchLeavesChatsOut(_ *testing.T, s *store) {
+	var chats []string
+	var held []*engine.Run
+	for i := range engine.MaxWithout {
+		chats = append(chats, fmt.Sprint("paused ", i))
+		held = append(held, newRun(chats[i]))
+		s.add(held[i])
+	}
+	second := newRun(chats[0])
+	s.add(second)
+	a, b, c := newRun("a"), newRun("b"), newRun("c")
+	c.Runner = "two"
+	for _, run := range []*engine.Run{a, b, c} {
+		s.add(run)
+	}
+	claim := s.claimBatch(without(1, chats...), a)[0]
+	s.sameRuns("claimed", s.endAnd(claim, ended(), without(5, append(chats[:len(chats)-1:len(chats)-1], "c")...)), held[len(held)-1], b)
+	batch := without(5, chats...)
+	batch.Bounds = []engine.Bound{{Runners: []string{"two"}, AtMost: 0}}
+	s.claimBatch(batch)
+	batch.Bounds[0].AtMost = 1
+	s.claimBatch(batch, c)
+	s.claimBatch(without(5, append(chats[1:len(chats):len(chats)], "nobody's")...), held[0])
+	s.claimBatch(without(5, chats[1:]...)) // the chat's next run waits for this one, as ever
+	s.claimBatch(upTo(2), held[1], held[2])
 }
 
 // addWithQueueTime adds a run to a chat.

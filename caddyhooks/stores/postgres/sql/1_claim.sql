@@ -146,9 +146,9 @@ BEGIN
 END $$;
 
 -- Locks heads that one question may have, the longest-ready first, and says whether some of them may be folded with others. A bound says how
--- many runs of some runners or hooks there may be. o_cut says that there are more, but the answer has to arrive, and to be read, in time.
+-- many runs of some runners or hooks there may be. Some chats are left out: they have one head each, which is passed over. o_cut says that there are more, but the answer has to arrive, and to be read, in time.
 CREATE FUNCTION pick_1(p_ask int, p_max int, p_after bigint, p_bound_ask int[], p_bound_most int[], p_name_bound int[], p_names text[],
-	p_name_hook boolean[], OUT o_ids uuid[], OUT o_turn bigint, OUT o_folds boolean, OUT o_cut boolean) LANGUAGE plpgsql AS $$
+	p_name_hook boolean[], p_without_ask int[], p_without text[], OUT o_ids uuid[], OUT o_turn bigint, OUT o_folds boolean, OUT o_cut boolean) LANGUAGE plpgsql AS $$
 DECLARE
 	most CONSTANT bigint := 16777216; -- bytes, about. The last run may go over it. Those that are folded have up to engine.MaxFoldMessage
 	bytes bigint := 0;
@@ -160,6 +160,7 @@ DECLARE
 	bound_of int[] := '{}';
 	bounds int[];
 	room_left int[] := p_bound_most;
+	without text[] := ARRAY(SELECT w.chat FROM unnest(p_without_ask, p_without) AS w(ask, chat) WHERE w.ask = p_ask);
 	is_ready boolean;
 	c record;
 	i int;
@@ -170,7 +171,7 @@ BEGIN
 			SELECT q.id, q.turn, q.folds, sum(q.size) OVER (ROWS UNBOUNDED PRECEDING) - q.size AS before FROM (
 				SELECT q.id, q.turn, CASE WHEN q.fold_window IS NULL THEN greatest(q.size, pg_column_size(q.run)) ELSE 1048576 END AS size,
 					q.fold_window IS NOT NULL AS folds
-				FROM queue q WHERE q.turn >= p_after ORDER BY q.turn LIMIT p_max FOR NO KEY UPDATE SKIP LOCKED) q) r;
+				FROM queue q WHERE q.turn >= p_after AND q.chat <> ALL(without) ORDER BY q.turn LIMIT p_max FOR NO KEY UPDATE SKIP LOCKED) q) r;
 		RETURN;
 	END IF;
 	LOOP -- over the kinds that have ready heads, whatever their number
@@ -193,7 +194,7 @@ BEGIN
 	-- A few more of each, since others may have some.
 	FOR c IN SELECT f.id, f.turn, f.size, x.kind FROM unnest(kinds, rooms) AS x(kind, room) CROSS JOIN LATERAL (
 		SELECT q.id, q.turn, CASE WHEN q.fold_window IS NULL THEN greatest(q.size, pg_column_size(q.run)) ELSE 1048576 END AS size
-		FROM queue q WHERE q.kind = x.kind AND q.turn IS NOT NULL ORDER BY q.turn LIMIT x.room + 16) f ORDER BY f.turn
+		FROM queue q WHERE q.kind = x.kind AND q.turn IS NOT NULL AND q.chat <> ALL(without) ORDER BY q.turn LIMIT x.room + 16) f ORDER BY f.turn
 	LOOP
 		EXIT WHEN cardinality(o_ids) = p_max;
 		o_cut := bytes >= most;
@@ -217,7 +218,7 @@ CREATE FUNCTION claim_more_1(p_node text, p_call bigint,
 	p_after bigint,            -- the first turn to look at
 	p_lapsed double precision, -- look for leases that were over only since so many seconds; -1 for all
 	p_ask_max int[], p_ask_lease double precision[],
-	p_bound_ask int[], p_bound_most int[], p_name_bound int[], p_names text[], p_name_hook boolean[],
+	p_bound_ask int[], p_bound_most int[], p_name_bound int[], p_names text[], p_name_hook boolean[], p_without_ask int[], p_without text[],
 	d_queued bigint, d_running bigint, d_pending bigint, d_keys bigint, d_told bigint, p_must_write boolean)
 RETURNS TABLE (o_kind text, o_number int, o_id text, o_token text, o_attempt int, o_at timestamptz, o_seconds double precision, o_waits int,
 	o_alive boolean, o_turn bigint, o_accepted timestamptz, o_chat text, o_hook text, o_runner text, o_run json) LANGUAGE plpgsql AS $$
@@ -240,7 +241,8 @@ BEGIN
 	SELECT r.o_runs, r.o_ready INTO put_back, ready FROM ripen_1(CASE WHEN p_lapsed < 0 THEN '-infinity' ELSE t - make_interval(secs => p_lapsed) END, t) r;
 	FOR ask IN 1 .. cardinality(p_ask_max) LOOP
 		CONTINUE WHEN p_ask_max[ask] <= 0;
-		SELECT * INTO picked FROM pick_1(ask, p_ask_max[ask], p_after, p_bound_ask, p_bound_most, p_name_bound, p_names, p_name_hook);
+		SELECT * INTO picked FROM pick_1(ask, p_ask_max[ask], p_after, p_bound_ask, p_bound_most, p_name_bound, p_names, p_name_hook,
+			p_without_ask, p_without);
 		CONTINUE WHEN picked.o_ids IS NULL OR picked.o_ids = '{}';
 		last_turn := greatest(last_turn, picked.o_turn);
 		is_cut := is_cut OR picked.o_cut;
@@ -285,7 +287,8 @@ END $$;
 
 -- The same for those who end nothing.
 CREATE FUNCTION claim_runs_1(p_node text, p_call bigint, p_after bigint, p_lapsed double precision, p_ask_max int[], p_ask_lease double precision[],
-	p_bound_ask int[], p_bound_most int[], p_name_bound int[], p_names text[], p_name_hook boolean[])
+	p_bound_ask int[], p_bound_most int[], p_name_bound int[], p_names text[], p_name_hook boolean[],
+	p_without_ask int[], p_without text[])
 RETURNS TABLE (o_kind text, o_number int, o_id text, o_token text, o_attempt int, o_at timestamptz, o_seconds double precision, o_waits int,
 	o_alive boolean, o_turn bigint, o_accepted timestamptz, o_chat text, o_hook text, o_runner text, o_run json) LANGUAGE plpgsql
 	SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan SET enable_sort = off
@@ -294,7 +297,7 @@ BEGIN
 	-- Whoever undoes a call whose answer was lost waits until it is over.
 	PERFORM pg_advisory_xact_lock(chat_lock_1(E'\\node ' || p_node));
 	RETURN QUERY SELECT c.* FROM claim_more_1(p_node, p_call, p_after, p_lapsed, p_ask_max, p_ask_lease, p_bound_ask, p_bound_most, p_name_bound, p_names, p_name_hook,
-		0, 0, 0, 0, 0, false) c;
+		p_without_ask, p_without, 0, 0, 0, 0, 0, false) c;
 END $$;
 
 -- Undoes claims that nobody was told of, as if they had not been: those of some calls whose answer was lost, and those with some tokens.

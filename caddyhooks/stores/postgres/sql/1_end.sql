@@ -16,7 +16,8 @@ CREATE FUNCTION end_runs_1(p_node text, p_call bigint, p_careful boolean,
 	p_session_end int[], p_session_runners text[], p_session_chats text[], p_session_ids text[],
 	-- What to claim, as claim_runs_1 has it.
 	p_end_ask int[], p_end_max int[], -- the question of each end, and how many runs it may have of it
-	p_after bigint, p_lapsed double precision, p_ask_max int[], p_ask_lease double precision[], p_bound_ask int[], p_bound_most int[], p_name_bound int[], p_names text[], p_name_hook boolean[])
+	p_after bigint, p_lapsed double precision, p_ask_max int[], p_ask_lease double precision[], p_bound_ask int[], p_bound_most int[], p_name_bound int[], p_names text[], p_name_hook boolean[],
+	p_without_ask int[], p_without text[])
 RETURNS TABLE (o_kind text, o_number int, o_id text, o_token text, o_attempt int, o_at timestamptz, o_seconds double precision, o_waits int,
 	o_alive boolean, o_turn bigint, o_accepted timestamptz, o_chat text, o_hook text, o_runner text, o_run json) LANGUAGE plpgsql
 	SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan SET enable_sort = off
@@ -177,5 +178,5 @@ BEGIN
 		UNION ALL SELECT 'offered', offered.o_ready, NULL::text, NULL::text, 0, t, NULL::double precision, offered.o_waiting, false, NULL::bigint, NULL::timestamptz,
 		NULL::text, NULL::text, NULL::text, NULL::json;
 	RETURN QUERY SELECT c.* FROM claim_more_1(p_node, p_call, p_after, p_lapsed, p_ask_max, p_ask_lease, p_bound_ask, p_bound_most, p_name_bound, p_names, p_name_hook,
-		d_queued, d_running, d_pending, -d_keys, d_told, true) c;
+		p_without_ask, p_without, d_queued, d_running, d_pending, -d_keys, d_told, true) c;
 END $$;

@@ -1,10 +1,10 @@
-package engine
+package starts
 
 import "sync"
 
-// hookWorkers bounds how many turns of a hook are under way at once. Runs of a hook that has as many as it may are not claimed, and
+// HookWorkers bounds how many turns of a hook are under way at once. Runs of a hook that has as many as it may are not claimed, and
 // so hold no worker. All methods may be called by many goroutines.
-type hookWorkers struct {
+type HookWorkers struct {
 	mu       sync.Mutex
 	limits   map[string]int      // those of hooks that have one
 	underWay map[string]int      // turns by hook, whether it has a limit or not: it may get one meanwhile
@@ -12,24 +12,22 @@ type hookWorkers struct {
 	short    map[string]struct{} // hooks of which there may be runs that were not claimed for want of room
 }
 
-// limitHooks is Engine.LimitHooks.
-func (p *workerPool) limitHooks(workers map[string]int) {
+// Limit sets how many turns of each hook there may be at once. A hook that is not named, or has 0, has no limit.
+func (h *HookWorkers) Limit(workers map[string]int) {
 	limits := make(map[string]int, len(workers))
 	for hook, limit := range workers {
 		if limit > 0 {
 			limits[hook] = limit
 		}
 	}
-	h := &p.hooks
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.limits = limits
 	clear(h.short) // all are looked at now
-	h.mu.Unlock()
-	signal(p.free)
 }
 
-// hold holds room for a claim of up to n runs, which may be of any hook, and returns the bounds of the claim.
-func (h *hookWorkers) hold(n int) (rooms map[string]int, bounds []Bound) {
+// Hold holds room for a claim of up to n runs, which may be of any hook, and returns the limits of the claim.
+func (h *HookWorkers) Hold(n int) (rooms map[string]int, limits []Limit) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.limits) == 0 {
@@ -40,7 +38,7 @@ func (h *hookWorkers) hold(n int) (rooms map[string]int, bounds []Bound) {
 		free := max(limit-h.underWay[hook], 0)
 		room := min(max(free-h.held[hook], 0), n)
 		if room < n {
-			bounds = append(bounds, Bound{Hooks: []string{hook}, AtMost: room})
+			limits = append(limits, Limit{Hook, hook, room})
 		}
 		if room < min(free, n) {
 			h.note(hook) // others hold what they may not need
@@ -48,19 +46,19 @@ func (h *hookWorkers) hold(n int) (rooms map[string]int, bounds []Bound) {
 		h.add(&h.held, hook, room)
 		rooms[hook] = room
 	}
-	return rooms, bounds
+	return rooms, limits
 }
 
-// settle counts the runs that were claimed, of up to n, and gives up the rest of the room that was held for them. It reports whether
+// Settle counts the runs that were claimed, of up to n, by their hooks, and gives up the rest of the room that was held for them. It reports whether
 // there may be runs to claim that there was no room for before.
-func (h *hookWorkers) settle(n int, rooms map[string]int, claims []*Claim) (more bool) {
+func (h *HookWorkers) Settle(n int, rooms map[string]int, hooks []string) (more bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var got map[string]int
-	for _, claim := range claims {
-		h.add(&h.underWay, claim.Run.Hook, 1)
+	for _, hook := range hooks {
+		h.add(&h.underWay, hook, 1)
 		if rooms != nil {
-			h.add(&got, claim.Run.Hook, 1)
+			h.add(&got, hook, 1)
 		}
 	}
 	for hook, room := range rooms {
@@ -76,22 +74,22 @@ func (h *hookWorkers) settle(n int, rooms map[string]int, claims []*Claim) (more
 	return more
 }
 
-// leave says that a turn of a hook is over.
-func (h *hookWorkers) leave(hook string) {
+// Leave says that a turn of a hook is over.
+func (h *HookWorkers) Leave(hook string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.add(&h.underWay, hook, -1)
 }
 
 // note is called under the lock, as is add.
-func (h *hookWorkers) note(hook string) {
+func (h *HookWorkers) note(hook string) {
 	if h.short == nil {
 		h.short = make(map[string]struct{})
 	}
 	h.short[hook] = struct{}{}
 }
 
-func (h *hookWorkers) add(counts *map[string]int, hook string, n int) {
+func (h *HookWorkers) add(counts *map[string]int, hook string, n int) {
 	if *counts == nil {
 		*counts = make(map[string]int)
 	}
@@ -100,4 +98,11 @@ func (h *hookWorkers) add(counts *map[string]int, hook string, n int) {
 	} else {
 		delete(*counts, hook)
 	}
+}
+
+// Size is how many hooks have turns under way, or room that is held. It is 0 for an engine at rest.
+func (h *HookWorkers) Size() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.underWay) + len(h.held)
 }
