@@ -64,12 +64,13 @@ type Topic = "runs" | "deliveries" | "overview" | "settings";
 interface Events {
 	runs: { runs: Run[]; skipped: number; counts?: Record<string, number> };
 	deliveries: { deliveries: Delivery[]; skipped: number };
-	overview: Record<string, number>;
+	/** Either figures, or why there are none. */
+	overview: Record<string, number> & { storeUnreachable?: string };
 	settings: { by?: string };
 	reset: unknown;
 	state: unknown;
 }
-type LiveState = "live" | "connecting" | "paused" | "hidden" | "lost";
+type LiveState = "live" | "stalled" | "connecting" | "paused" | "hidden" | "lost";
 
 /** What ends when a page is left, or a part of it is replaced. */
 interface Scope {

@@ -81,8 +81,8 @@ func TestMinutesTellWhatHappenedInThem(t *testing.T) {
 		if first.Answered2xx != 2 || first.Answered4xx != 1 || first.Answered5xx != 1 {
 			t.Errorf("the answers of the first minute are %+v", first)
 		}
-		if first.Queued != 1 || first.Oldest != time.Minute {
-			t.Errorf("at the end of the first minute %d runs wait, the oldest for %v", first.Queued, first.Oldest)
+		if first.Queued != 3 || first.Oldest != time.Minute {
+			t.Errorf("in the first minute %d runs waited, the oldest for %v", first.Queued, first.Oldest)
 		}
 		if sum.TimedOut != 1 || sum.Accepted != 4 {
 			t.Errorf("after two minutes %+v", sum)
@@ -101,6 +101,37 @@ func TestMinutesTellWhatHappenedInThem(t *testing.T) {
 		}
 		if since, _ := minutesOf(t, e, begin.Add(time.Minute)); since.Accepted != 1 {
 			t.Errorf("%d runs were accepted after the first minute", since.Accepted)
+		}
+	})
+}
+
+// A queue that comes and goes within a minute is in the minute, and in whatever minutes are added up with it.
+func TestMinutesTellTheLongestQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := config(takes)
+		c.Workers = 1
+		store := memory.New().Store()
+		e := startOn(t, store, c)
+		begin := time.Now()
+		time.Sleep(20 * time.Second)
+		for i := range 30 {
+			submit(t, e, newRun(fmt.Sprint("chat ", i), "500ms"))
+		}
+		time.Sleep(30 * time.Second)
+		if backlog, err := e.Backlog(t.Context()); err != nil || backlog.Queued != 0 {
+			t.Fatalf("the queue is %+v, %v", backlog, err)
+		}
+		sum, _ := minutesOf(t, e, begin)
+		if sum.Queued != 29 || sum.Oldest < 14*time.Second {
+			t.Errorf("of the minute under way, the longest queue has %d runs, the oldest for %v", sum.Queued, sum.Oldest)
+		}
+		time.Sleep(2 * time.Minute)
+		sum, minutes := minutesOf(t, e, begin)
+		if sum.Queued != 29 || minutes[len(minutes)-1].Queued != 0 {
+			t.Errorf("the longest queue has %d runs, and that of the last minute %d", sum.Queued, minutes[len(minutes)-1].Queued)
+		}
+		if kept := saved(t, store); len(kept) != 1 || kept[0].Queued != 29 {
+			t.Errorf("saved: %+v", kept)
 		}
 	})
 }

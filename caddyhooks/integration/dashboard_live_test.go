@@ -8,6 +8,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/browsertest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/pgtest"
 )
 
 // A page that is open shows what happens, whatever happens to Caddy.
@@ -39,6 +40,42 @@ func TestOpenPageStaysLive(t *testing.T) {
 	live("after it was unreachable")
 	// What a browser says of a server that is unreachable.
 	tab.Forgive("ERR_|Failed to load resource|request: ")
+	tab.WantNoComplaint()
+}
+
+// A server that cannot reach its database can answer, and knows nothing. A page that said "Live" would be wrong.
+func TestPageSaysThatTheStoreIsUnreachable(t *testing.T) {
+	t.Parallel()
+	tab := browsertest.NewTab(t)
+	database := pgtest.New(t, pgtest.Config{Listen: "127.0.0.1"})
+	rn := hookstest.StartRunner(t, nil)
+	d := startDashboard(t, hookstest.Hooks(rn, "store postgres \""+database.TCP("postgres", pgtest.Password, "postgres")+"\""), openHouse)
+	says := func(word string) {
+		t.Helper()
+		tab.Until("the page says "+word, `document.querySelector('.state .live').innerText.includes('`+word+`')`)
+	}
+	d.look(tab, "#/runs")
+	says("Live")
+	d.Ended(d.Accept(`{"message":"before"}`))
+	tab.WaitText("before")
+	database.Stop("immediate")
+	says("Store unreachable")
+	tab.WaitText("before") // is still shown
+	other := tab.Beside()
+	d.look(other, "#/overview")
+	other.Until("a page that is opened meanwhile says so", `document.querySelector('.state .live').innerText.includes('Store unreachable')`)
+	other.WantAccessible()
+	tab.Show()
+	if err := database.Start(); err != nil {
+		t.Fatal(err)
+	}
+	says("Live")
+	d.Ended(d.Accept(`{"message":"after"}`))
+	tab.WaitText("after")
+	if why := browsertest.Eval[int](tab, `document.querySelectorAll('.state .why').length`); why != 0 {
+		t.Error("the page still says why")
+	}
+	tab.Forgive("503")
 	tab.WantNoComplaint()
 }
 

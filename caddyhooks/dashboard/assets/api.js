@@ -214,11 +214,9 @@ export class Live {
 		}
 		const body = parse(data);
 		if (!body) return;
-		const anew = name === "hello" && (!lastId || this.#failures > 0); // pages may show what went wrong
-		if (name === "hello") {
-			this.#failures = 0;
-			this.#turn("live");
-		}
+		const anew = name === "hello" && (!lastId || this.#failures > 0) || name === "overview" && !body.storeUnreachable && this.state === "stalled"; // pages may show what went wrong
+		if (name === "hello") this.#failures = 0;
+		if (name === "hello" || name === "overview") this.#turn(body.storeUnreachable ? "stalled" : "live", body.storeUnreachable && `The server cannot reach its store: ${body.storeUnreachable}`);
 		this.#emit(name, body);
 		if (anew) this.#emit("reset", {});
 	}

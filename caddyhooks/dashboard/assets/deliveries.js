@@ -38,7 +38,7 @@ export async function show(page) {
 
 	const tabs = segment("Status", ["", "dead", "pending", "delivered"].map(value => [value, [capital(value || "open"), " ", el("span.n")]]), status(), value => { page.setParams({ status: value }); tabs.press(value); load(); });
 	const drawCounts = (/** @type {Record<string, number>} */ now) => tabs.querySelectorAll(".n").forEach((node, i) => { if (i === 1 || i === 2) node.textContent = number(i === 1 ? now.dead : now.pending); });
-	page.on("overview", drawCounts);
+	page.on("overview", now => now.storeUnreachable || drawCounts(now));
 	/** Says what was done, and looks what is left. @param {number} n @param {"sent again" | "dropped"} word */
 	async function done(n, word) {
 		put(trouble, note("ok", `${number(n)} ${word}.`));

@@ -185,7 +185,7 @@ function say(text = "") {
 }
 
 /** @type {Record<LiveState, [word: string, dot: string]>} */
-const states = { live: ["Live", "ok"], connecting: ["Connecting…", "wait"], paused: ["Paused", "late"], hidden: ["Resting", "wait"], lost: ["Not live", "bad"] };
+const states = { live: ["Live", "ok"], stalled: ["Store unreachable", "bad"], connecting: ["Connecting…", "wait"], paused: ["Paused", "late"], hidden: ["Resting", "wait"], lost: ["Not live", "bad"] };
 
 function drawState() {
 	const [word, dot] = states[live.state];
@@ -300,6 +300,7 @@ live.on("state", () => drawState());
 live.on("reset", () => { if (broken) show(); });
 live.on("hello", hello => setClock(hello.now));
 live.on("overview", now => {
+	if (now.storeUnreachable) return;
 	counter("open", now.running + now.queued);
 	counter("dead", now.dead);
 });

@@ -18,6 +18,7 @@ type Keeper struct {
 	before  Minute    // the counts when the minute under way began …
 	began   time.Time // … which was then
 	part    uint64    // of the minute under way; it differs from those of other nodes
+	queue   queueSeen // in the minute under way
 	shared  Minute    // the minute under way, as the other nodes know it
 	unsaved []Minute  // that the store did not take
 	kept    []Minute  // of all nodes, as the store has them, for as long as keptInMemory; nil until somebody asks
@@ -50,8 +51,10 @@ const (
 	keptInMemory = 48 * time.Hour
 	// maxUnsaved bounds the minutes that wait for a store that fails.
 	maxUnsaved = 60
-	// shareEvery is the time between two saves of the minute under way, for other nodes.
+	// shareEvery is the time between two saves of the minute under way, for other nodes, and between two looks at a shared queue.
 	shareEvery = 2 * time.Second
+	// lookEvery is the time between two looks at the queue of a store that is no other node's.
+	lookEvery = 250 * time.Millisecond
 	// sharedFor is how long minutes of other nodes are good that were loaded.
 	sharedFor = time.Second
 )
@@ -60,12 +63,12 @@ const (
 func (k *Keeper) Keep() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	var share <-chan time.Time
+	every, what := lookEvery, "looking at the queue"
 	if k.node.IsShared {
-		ticker := time.NewTicker(shareEvery)
-		defer ticker.Stop()
-		share = ticker.C
+		every, what = shareEvery, "sharing a minute"
 	}
+	look := time.NewTicker(every)
+	defer look.Stop()
 	for {
 		now := time.Now()
 		next := now.Truncate(time.Minute).Add(time.Minute)
@@ -74,8 +77,13 @@ func (k *Keeper) Keep() {
 			select {
 			case <-k.node.Stopping:
 				return
-			case <-share:
-				k.protect("sharing a minute", k.share)
+			case <-look.C:
+				k.protect(what, func(ctx context.Context) {
+					k.look(ctx)
+					if k.node.IsShared {
+						k.share(ctx)
+					}
+				})
 			case <-timer.C:
 				isOver = true
 			}
@@ -96,6 +104,41 @@ func (k *Keeper) protect(what string, do func(context.Context)) {
 	})
 }
 
+// queueSeen is the longest queue of a minute, as far as it was looked at. A queue can grow and be gone within a minute, and a plot
+// that shows its length at the end of each minute would not have it.
+type queueSeen struct {
+	most, last int64
+	oldest     time.Duration
+	accepted   int64 // in all, when it was looked at last
+}
+
+// note has a look at the queue count, in which the lock is held.
+func (q *queueSeen) note(queued int, oldest time.Duration) {
+	q.last = int64(queued)
+	q.most = max(q.most, q.last)
+	q.oldest = max(q.oldest, oldest)
+}
+
+// look looks at the queue, unless it was empty and nothing was accepted since.
+func (k *Keeper) look(ctx context.Context) {
+	accepted := k.Accepted()
+	k.mu.Lock()
+	isEmpty := k.queue.last == 0 && k.queue.accepted == accepted
+	k.queue.accepted = accepted
+	k.mu.Unlock()
+	if isEmpty {
+		return
+	}
+	queued, oldest, err := k.node.Backlog(ctx)
+	if err != nil {
+		k.node.Failed("", err)
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.queue.note(queued, oldest)
+}
+
 // SaveLast saves the minute under way, for the node stops.
 func (k *Keeper) SaveLast(ctx context.Context) { k.endMinute(ctx, time.Now()) }
 
@@ -105,7 +148,7 @@ func (k *Keeper) share(ctx context.Context) {
 	defer k.mu.Unlock()
 	minute := k.counts.now()
 	minute = minute.since(&k.before)
-	minute.At, minute.Part = k.began, k.part
+	minute.At, minute.Part, minute.Queued, minute.Oldest = k.began, k.part, k.queue.most, k.queue.oldest
 	if minute.IsZero() || reflect.DeepEqual(minute, k.shared) {
 		return
 	}
@@ -124,10 +167,11 @@ func (k *Keeper) endMinute(ctx context.Context, next time.Time) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.queue.note(queued, oldest)
 	counted := k.counts.now()
 	minute := counted.since(&k.before)
-	minute.At, minute.Queued, minute.Oldest = k.began, int64(queued), oldest
-	minute.Part = k.part
+	minute.At, minute.Part, minute.Queued, minute.Oldest = k.began, k.part, k.queue.most, k.queue.oldest
+	k.queue.most, k.queue.oldest = 0, 0
 	k.counts.begin(&minute, &counted)
 	k.before, k.began, k.shared = counted, next, Minute{}
 	k.part++
@@ -218,9 +262,10 @@ func (k *Keeper) Since(ctx context.Context, since time.Time) ([]Minute, error) {
 		}
 	}
 	first, _ := slices.BinarySearchFunc(all, since, func(minute Minute, at time.Time) int { return minute.At.Compare(at) })
+	k.queue.note(queued, oldest)
 	current := k.counts.now()
 	current = current.since(&k.before)
-	current.At, current.Queued, current.Oldest = k.began, int64(queued), oldest
+	current.At, current.Queued, current.Oldest = k.began, k.queue.most, k.queue.oldest
 	recent := append(slices.Clone(k.unsaved), current)
 	return byMinute(append(slices.Clone(all[first:]), recent...)), nil
 }

@@ -36,7 +36,7 @@ type Minute struct {
 
 	Delivered, Dead int64 // deliveries
 
-	// At the end of the minute, on whatever node.
+	// The most during the minute, on whatever node, as far as it was looked at.
 	Queued int64
 	Oldest time.Duration
 

@@ -36,7 +36,9 @@ func serveEvents(in *service.Instance, w http.ResponseWriter, r *http.Request) e
 		Instance string     `json:"instance"`
 		Now      *time.Time `json:"now"`
 		Revision int64      `json:"revision"`
-	}{in.Name, text.JSONTime(time.Now()), in.Active.Load().Revision})
+
+		StoreUnreachable string `json:"storeUnreachable,omitempty"`
+	}{in.Name, text.JSONTime(time.Now()), in.Active.Load().Revision, in.Service.StoreTrouble()})
 	if err != nil {
 		return err
 	}

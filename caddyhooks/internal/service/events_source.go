@@ -130,6 +130,12 @@ func (s serviceEvents) totals(ctx context.Context, t api.Topic) json.RawMessage 
 			Dead    int `json:"dead"`
 		}{pending, dead}
 	default:
+		if trouble := s.StoreTrouble(); trouble != "" {
+			totals = struct {
+				StoreUnreachable string `json:"storeUnreachable"` // instead of figures, which nobody knows now
+			}{trouble}
+			break
+		}
 		backlog, _ := s.Engine.Backlog(ctx)
 		pending, dead, _ := s.Engine.CountUndelivered(ctx)
 		totals = struct {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
@@ -101,6 +102,15 @@ func (in *Instance) NotReady() error {
 	default:
 		return nil
 	}
+}
+
+// StoreTrouble is why the store cannot be reached, "" if it can be.
+func (s *Service) StoreTrouble() string {
+	_, _, cause := s.Engine.StoreUnreachable()
+	if cause == nil {
+		return ""
+	}
+	return oneline.Of(cause.Error(), MaxCause)
 }
 
 // IsStoreUnreachable reports whether the store cannot be reached.
