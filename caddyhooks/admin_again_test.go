@@ -119,7 +119,7 @@ func TestRunsThatCannotBeRunAgain(t *testing.T) {
 	queued := s.Accept(`{"message":"a","chatId":"c"}`)
 	path := func(id string) string { return "/hooks/runs/" + id + "/again" }
 	for id, word := range map[string]string{
-		completed: "completed", cancelled: "cancelled", running: "running", queued: "queued", forgetful: "not kept", cut: "64 KB",
+		running: "running", queued: "queued", forgetful: "not kept", cut: "64 KB",
 	} {
 		s.AdminRequest("POST", path(id), "").WantAdminError(t, 409, word)
 	}
@@ -136,7 +136,14 @@ func TestRunsThatCannotBeRunAgain(t *testing.T) {
 	if ids, _ := s.Listed("?chatId=c"); len(ids) != 2 {
 		t.Errorf("a run was started after all: %v", ids)
 	}
-	again(t, s, late, "")
+	for _, id := range []string{late, completed, cancelled} {
+		if second := s.Run(again(t, s, id, "")); second.ChatID != s.Run(id).ChatID {
+			t.Errorf("run %s is run again as %s", id, second.Body)
+		}
+	}
+	if chats := s.AdminRequest("GET", "/hooks/chats", "").Field(t, "chats").([]any); len(chats) != 1 {
+		t.Errorf("got the chats %v, want c alone", chats)
+	}
 	s.PatchSettings(`{"historySeconds":0}`)
 	hookstest.Eventually(t, "the runs' input is forgotten", func() bool {
 		return s.AdminRequest("POST", path(failed), "").Status == 409

@@ -63,7 +63,15 @@ func TestRetryTellsWhatBecameOfDeliveries(t *testing.T) {
 		t.Errorf("%v %s", err, out)
 	}
 	_, errs, err = command(t, "retry", id, "--address", s.Admin)
-	wantExit(t, 1, errs, err, "arrived")
+	wantExit(t, 2, errs, err, "The callback to "+gone.URL+"/back has arrived already, and will be sent once more. But there is no terminal")
+	out, seen, err = typed(t, "y\n", "retry", id, "--address", s.Admin)
+	wantExit(t, 0, seen, err, "will be sent once more. Go on? [y/N] ")
+	wantGolden(t, "retry-arrived", out)
+	out, errs, err = command(t, "show", id, "--address", s.Admin)
+	wantExit(t, 0, errs, err)
+	if !strings.Contains(out, ", sent again 1 time after it had arrived") {
+		t.Errorf("got %s", out)
+	}
 	out, errs, err = command(t, "retry", "--dead", "--address", s.Admin)
 	wantExit(t, 0, errs, err, "There is nothing to send again.")
 	if out != "" {

@@ -108,11 +108,23 @@ func TestADeliveryThatFailedForGoodIsKeptAndCanBeSentAgain(t *testing.T) {
 			t.Errorf("received %q", body)
 		}
 	}
-	for _, method := range []string{"POST", "DELETE"} {
-		path := "/hooks/deliveries/" + d.ID + map[string]string{"POST": "/retry"}[method]
+	for method, path := range map[string]string{"POST": "/retry?unsent=1", "DELETE": ""} {
+		path = "/hooks/deliveries/" + d.ID + path
 		if resp := s.AdminRequest(method, path, ""); resp.Status != http.StatusConflict || !strings.Contains(resp.Body, "arrived already") {
 			t.Errorf("%s %s: %d %s", method, path, resp.Status, resp.Body)
 		}
+	}
+	s.AdminRequest("POST", "/hooks/deliveries/"+d.ID+"/retry?unsent=yes", "").WantAdminError(t, 400, "unsent must be 1")
+	resp = s.AdminRequest("POST", "/hooks/deliveries/"+d.ID+"/retry", "")
+	if resp.Status != 200 || resp.Field(t, "status") != "pending" || resp.Field(t, "repeats") != 1.0 {
+		t.Fatalf("got %d %s", resp.Status, resp.Body)
+	}
+	if body := hookstest.ReceiveWithin(t, "a callback comes", rc.bodies); body != "the answer" {
+		t.Errorf("received %q", body)
+	}
+	hookstest.Eventually(t, "it arrives once more", func() bool { return s.Delivery(d.ID).Status == "delivered" })
+	if got := s.AdminRequest("GET", "/hooks/deliveries/"+d.ID, ""); got.Field(t, "repeats") != 1.0 || got.Field(t, "attempts") != 4.0 {
+		t.Errorf("got %s", got.Body)
 	}
 }
 

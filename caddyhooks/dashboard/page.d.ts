@@ -177,6 +177,8 @@ interface Delivery {
 	target: string;
 	status: string;
 	attempts: number;
+	/** How often it was sent again although it had arrived. */
+	repeats?: number;
 	lastError?: string;
 	lastStatus?: number;
 	nextAttemptAt?: string;

@@ -15,7 +15,7 @@ type Again struct {
 	ChatID  string // another chat than that of the first run, "" for the same
 }
 
-// RunAgain starts a run again that failed, timed out or expired, and returns the new one, whose AgainOf names it. The new run
+// RunAgain starts a run again that has ended, however it did, and returns the new one, whose AgainOf names it. The new run
 // is like the first one, but nobody waits for it. It may be asked for as often as one likes. A *NotAgainError says why a run
 // cannot be run again, ErrNotFound that there is no such run; the others are those of Submit.
 func (e *Engine) RunAgain(ctx context.Context, id string, how Again) (*Run, error) {
@@ -37,8 +37,8 @@ type NotAgainError struct {
 
 func (e *NotAgainError) Error() string {
 	switch {
-	case !e.Status.canRunAgain():
-		return fmt.Sprintf("a run that is %s cannot be run again: only one that is failed, timed_out or expired can", e.Status)
+	case !e.Status.Ended():
+		return fmt.Sprintf("a run that is %s cannot be run again: only one that has ended can", e.Status)
 	case e.Kept == KeptCut:
 		return fmt.Sprintf("the run cannot be run again: only the first %d KB of its input are kept", MaxInput>>10)
 	default:
@@ -46,11 +46,9 @@ func (e *NotAgainError) Error() string {
 	}
 }
 
-func (s Status) canRunAgain() bool { return s == Failed || s == TimedOut || s == Expired }
-
 // checkAgain returns a NotAgainError unless the run can be run again.
 func (r *Record) checkAgain() error {
-	if !r.Status.canRunAgain() || r.Kept != KeptWhole {
+	if !r.Status.Ended() || r.Kept != KeptWhole {
 		return &NotAgainError{r.Status, r.Kept}
 	}
 	return nil
@@ -61,10 +59,10 @@ func (r *Run) again(how Again) *Run {
 	run := *r
 	run.ID, run.AgainOf = "", r.ID
 	run.AcceptedAt, run.TraceParent, run.Client, run.Together = time.Time{}, "", "", nil
-	run.Sync, run.Owner, run.NewChat, run.Fold = false, "", false, Fold{}
+	run.Sync, run.Owner, run.Fold = false, "", Fold{}
 	run.Key, run.KeyHeader, run.Replay = nil, "", nil
 	if how.ChatID != "" {
-		run.ChatID = how.ChatID
+		run.ChatID, run.NewChat = how.ChatID, false
 	}
 	if !how.Deliver {
 		run.CallbackURL, run.Channel, run.To = "", "", ""
@@ -210,7 +208,7 @@ func (c *AgainCount) add(err error) error {
 		c.Started++
 	case errors.As(err, &not):
 		switch {
-		case !not.Status.canRunAgain():
+		case !not.Status.Ended():
 		case not.Kept == KeptCut:
 			c.Cut++
 		default:

@@ -101,7 +101,37 @@ func TestARunIsRunAgainAsItWas(t *testing.T) {
 	})
 }
 
-func TestOnlyRunsThatFailedAreRunAgain(t *testing.T) {
+// A chat that nobody named does not get a name when its run is run again: it is the same chat, with the agent's session.
+func TestRunAgainNamesNoChat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := start(t, config(echo))
+		first := keeping("hook:0198c0de-0000-7000-8000-00000000000a", "hello")
+		first.NewChat = true
+		submit(t, e, first)
+		find(t, e, first.ID)
+		chats := func(want int) {
+			t.Helper()
+			if page, _, err := e.Chats(t.Context(), engine.ChatQuery{Limit: 10}); err != nil || len(page) != want {
+				t.Errorf("got %d chats (%v), want %d", len(page), err, want)
+			}
+		}
+		for range 2 {
+			again, err := e.RunAgain(t.Context(), first.ID, engine.Again{})
+			if err != nil || again.ChatID != first.ChatID || !again.NewChat {
+				t.Fatalf("got %+v, %v", again, err)
+			}
+			chats(0)
+			find(t, e, again.ID)
+			chats(0)
+		}
+		if again, err := e.RunAgain(t.Context(), first.ID, engine.Again{ChatID: "named"}); err != nil || again.NewChat {
+			t.Fatalf("got %+v, %v", again, err)
+		}
+		chats(1)
+	})
+}
+
+func TestOnlyRunsThatHaveEndedAreRunAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := start(t, config(runnerFunc(func(ctx context.Context, turn engine.Turn) (engine.Reply, error) {
 			switch {
@@ -127,7 +157,7 @@ func TestOnlyRunsThatFailedAreRunAgain(t *testing.T) {
 			run  *engine.Run
 			want string // in the error; "" for none
 		}{
-			{completed, "completed"}, {running, "running"}, {waiting, "queued"}, {cancelled, "cancelled"},
+			{completed, ""}, {running, "running"}, {waiting, "queued"}, {cancelled, ""},
 			{forgetful, "not kept"}, {long, "64 KB"}, {failed, ""}, {late, ""}, {failed, ""},
 		} {
 			again, err := e.RunAgain(t.Context(), c.run.ID, engine.Again{})
@@ -274,7 +304,7 @@ func TestALotOfHistoryIsPrunedBeforeItsTime(t *testing.T) {
 
 // A field of a run is kept by a run that is started again, unless it is on this list.
 func TestAllFieldsButSomeAreRunAgain(t *testing.T) {
-	notKept := []string{"ID", "AgainOf", "AcceptedAt", "TraceParent", "Client", "Together", "Sync", "Owner", "NewChat", "Fold", "Key", "KeyHeader", "Replay", "CallbackURL", "Channel", "To"}
+	notKept := []string{"ID", "AgainOf", "AcceptedAt", "TraceParent", "Client", "Together", "Sync", "Owner", "Fold", "Key", "KeyHeader", "Replay", "CallbackURL", "Channel", "To"}
 	first := new(engine.Run)
 	fields := reflect.ValueOf(first).Elem()
 	for i := range fields.NumField() {

@@ -46,11 +46,11 @@ func (c *chatOfTurn) Past(ctx context.Context, turns, bytes int) (past []PastTur
 	if turns <= 0 || bytes <= 0 || limits.History < 0 {
 		return nil, nil
 	}
-	ctx, stop := c.node.store.patience(ctx)
-	defer stop()
-	records, err := c.node.store.Runs().Past(ctx, c.run.ChatID, turns, bytes)
+	store := c.node.store
+	records, err := ask(ctx, store, func(ctx context.Context) ([]*Record, error) {
+		return store.Runs().Past(ctx, c.run.ChatID, turns, bytes)
+	})
 	if err != nil {
-		c.node.store.noteBroken(err)
 		return nil, err
 	}
 	for _, record := range records {
@@ -75,11 +75,8 @@ func (c *chatOfTurn) Session(ctx context.Context) (string, error) {
 	if named != "" {
 		return named, nil
 	}
-	ctx, stop := c.node.store.patience(ctx)
-	defer stop()
-	id, err := c.node.store.Sessions().Get(ctx, c.runner, c.run.ChatID)
-	c.node.store.noteBroken(err)
-	return id, err
+	store := c.node.store
+	return ask(ctx, store, func(ctx context.Context) (string, error) { return store.Sessions().Get(ctx, c.runner, c.run.ChatID) })
 }
 
 // name notes the session of a reply, if it names one. It is stored with the end of the run.

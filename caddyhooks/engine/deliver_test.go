@@ -613,7 +613,7 @@ func TestAnythingButASuccessCanBeSentAgain(t *testing.T) {
 
 		// One that was given up has all attempts of the schedule again.
 		set(errors.New("busy"))
-		d, err := e.RetryDelivery(t.Context(), id)
+		d, err := e.RetryDelivery(t.Context(), id, false)
 		if err != nil || d.Status != engine.Pending {
 			t.Fatalf("got %+v, %v", d, err)
 		}
@@ -631,7 +631,7 @@ func TestAnythingButASuccessCanBeSentAgain(t *testing.T) {
 		}
 
 		// One that waits goes out at once.
-		if _, err := e.RetryDelivery(t.Context(), id); err != nil {
+		if _, err := e.RetryDelivery(t.Context(), id, false); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -639,24 +639,43 @@ func TestAnythingButASuccessCanBeSentAgain(t *testing.T) {
 		if d := deliveryOf(t, e, run); d.Status != engine.Pending {
 			t.Fatalf("got %+v", d)
 		}
-		if _, err := e.RetryDelivery(t.Context(), id); err != nil {
+		if _, err := e.RetryDelivery(t.Context(), id, false); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		if d := deliveryOf(t, e, run); d.Status != engine.Delivered || d.Attempt != 11 {
 			t.Errorf("got %+v", d)
 		}
-		if _, err := e.RetryDelivery(t.Context(), id); !errors.Is(err, engine.ErrDelivered) {
+		if _, err := e.RetryDelivery(t.Context(), id, false); !errors.Is(err, engine.ErrDelivered) {
 			t.Errorf("got %v, want ErrDelivered", err)
 		}
 		if err := e.DropDelivery(t.Context(), id); !errors.Is(err, engine.ErrDelivered) {
 			t.Errorf("got %v, want ErrDelivered", err)
 		}
 
+		// One that has arrived goes out once more if somebody wants that, as it was, with a schedule of its own.
+		set(errors.New("busy"))
+		if d, err := e.RetryDelivery(t.Context(), id, true); err != nil || d.Status != engine.Pending || d.Repeats != 1 || d.Body != "answer" {
+			t.Errorf("got %+v, %v", d, err)
+		}
+		synctest.Wait()
+		if d := deliveryOf(t, e, run); d.Status != engine.Pending || d.Attempt != 12 {
+			t.Errorf("got %+v", d)
+		}
+		set(nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if d := deliveryOf(t, e, run); d.Status != engine.Delivered || d.Attempt != 13 || d.Repeats != 1 {
+			t.Errorf("got %+v", d)
+		}
+		if last := sender.made[len(sender.made)-1]; last.to != "https://example.com/" || last.number != 13 || last.body != "answer" {
+			t.Errorf("the last attempt was %+v", last)
+		}
+
 		slow := callBack(t, e, "https://slow.example/")
 		synctest.Wait()
 		id = deliveryOf(t, e, slow).ID
-		if _, err := e.RetryDelivery(t.Context(), id); !errors.Is(err, engine.ErrUnderWay) {
+		if _, err := e.RetryDelivery(t.Context(), id, false); !errors.Is(err, engine.ErrUnderWay) {
 			t.Errorf("got %v, want ErrUnderWay", err)
 		}
 		if err := e.DropDelivery(t.Context(), id); !errors.Is(err, engine.ErrUnderWay) {
@@ -664,7 +683,7 @@ func TestAnythingButASuccessCanBeSentAgain(t *testing.T) {
 		}
 		close(release)
 		for _, id := range []string{"", "msg_1", "msg_0198c0de00007000800000000000000a_0", id + "0"} {
-			if _, err := e.RetryDelivery(t.Context(), id); !errors.Is(err, engine.ErrNotFound) {
+			if _, err := e.RetryDelivery(t.Context(), id, false); !errors.Is(err, engine.ErrNotFound) {
 				t.Errorf("%q: got %v, want ErrNotFound", id, err)
 			}
 		}
@@ -813,7 +832,7 @@ func TestTheLastAttemptsAreRemembered(t *testing.T) {
 		run := callBack(t, e, "https://example.com/")
 		for range 3 {
 			time.Sleep(24 * time.Hour)
-			if _, err := e.RetryDelivery(t.Context(), deliveryOf(t, e, run).ID); err != nil {
+			if _, err := e.RetryDelivery(t.Context(), deliveryOf(t, e, run).ID, false); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -27,11 +27,7 @@ func newDeliveries(n *node, leases *leases, minutes *minutes.Keeper, events *Eve
 
 // Delivery returns a delivery as a whole, or ErrNotFound.
 func (s *deliveries) Delivery(ctx context.Context, id string) (*Delivery, error) {
-	ctx, stop := s.store.patience(ctx)
-	defer stop()
-	d, err := s.store.Deliveries().Get(ctx, id)
-	s.store.noteBroken(err)
-	return d, err
+	return ask(ctx, s.store, func(ctx context.Context) (*Delivery, error) { return s.store.Deliveries().Get(ctx, id) })
 }
 
 // ListDeliveries returns deliveries, those of the newest run first, without their bodies.
@@ -45,20 +41,20 @@ func (s *deliveries) ListDeliveries(ctx context.Context, query DeliveryQuery) (p
 
 // DeliveryWaits tells of each of some deliveries what it waits for.
 func (s *deliveries) DeliveryWaits(ctx context.Context, of []*Delivery) ([]DeliveryWait, error) {
-	ctx, stop := s.store.patience(ctx)
-	defer stop()
-	waits, err := s.store.Deliveries().Waits(ctx, of)
-	s.store.noteBroken(err)
-	return waits, err
+	return ask(ctx, s.store, func(ctx context.Context) ([]DeliveryWait, error) { return s.store.Deliveries().Waits(ctx, of) })
 }
 
-// RetryDelivery has a delivery sent now that was given up or waits for its next attempt. Its schedule begins anew.
-func (s *deliveries) RetryDelivery(ctx context.Context, id string) (*Delivery, error) {
-	ctx, stop := s.store.patience(ctx)
-	defer stop()
-	d, err := s.store.Deliveries().Retry(ctx, id)
+// RetryDelivery has a delivery sent now that was given up or waits for its next attempt. Its schedule begins anew. One that has
+// arrived is sent again if repeat is set, with the same id; otherwise the error is ErrDelivered.
+func (s *deliveries) RetryDelivery(ctx context.Context, id string, repeat bool) (*Delivery, error) {
+	d, err := ask(ctx, s.store, func(ctx context.Context) (*Delivery, error) {
+		d, err := s.store.Deliveries().Retry(ctx, id, nil)
+		if repeat && errors.Is(err, ErrDelivered) {
+			return s.repeat(ctx, id)
+		}
+		return d, err
+	})
 	if err != nil {
-		s.store.noteBroken(err)
 		return nil, err
 	}
 	// Whoever asks for this knows more about the host than we do.
@@ -67,6 +63,24 @@ func (s *deliveries) RetryDelivery(ctx context.Context, id string) (*Delivery, e
 	s.breakers.reset(to)
 	s.events.Deliveries.Publish(id)
 	return d, nil
+}
+
+// repeat has a delivery sent again that has arrived. Its body is not kept, but the outcome of its run is.
+func (s *deliveries) repeat(ctx context.Context, id string) (*Delivery, error) {
+	arrived, err := s.store.Deliveries().Get(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	record, err := s.store.Runs().Get(ctx, arrived.RunID)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range s.config().deliveriesOf(record.Run, record.Outcome) {
+		if d.Callback == arrived.Callback && d.Channel == arrived.Channel && d.To == arrived.To { // folded runs number them otherwise
+			return s.store.Deliveries().Retry(ctx, id, &d.Body)
+		}
+	}
+	return nil, ErrNotFound
 }
 
 // DropDelivery forgets a delivery that was given up or waits for its next attempt.
@@ -85,7 +99,7 @@ func (s *deliveries) DropDelivery(ctx context.Context, id string) error {
 // arrived or is gone by then does not count.
 func (s *deliveries) RetryDeliveries(ctx context.Context, query DeliveryQuery) (n int, err error) {
 	return s.each(ctx, query, func(id string) error {
-		_, err := s.RetryDelivery(ctx, id)
+		_, err := s.RetryDelivery(ctx, id, false)
 		return err
 	})
 }
@@ -102,11 +116,7 @@ func (s *deliveries) CountDeliveries(ctx context.Context, query DeliveryQuery) (
 
 // PausedHosts returns hosts and channels that are left alone for now.
 func (s *deliveries) PausedHosts(ctx context.Context, most int) ([]PausedHost, error) {
-	ctx, stop := s.store.patience(ctx)
-	defer stop()
-	paused, err := s.store.Deliveries().Paused(ctx, most)
-	s.store.noteBroken(err)
-	return paused, err
+	return ask(ctx, s.store, func(ctx context.Context) ([]PausedHost, error) { return s.store.Deliveries().Paused(ctx, most) })
 }
 
 // each does something with all deliveries that a query selects, each of them once, from the newest on: many at a
@@ -151,9 +161,5 @@ func (s *deliveries) CountUndelivered(ctx context.Context) (pending, dead int, e
 
 // CountUndeliveredBy is CountUndelivered by channel. Those of "" are callbacks.
 func (s *deliveries) CountUndeliveredBy(ctx context.Context) (map[string]Undelivered, error) {
-	ctx, stop := s.store.patience(ctx)
-	defer stop()
-	counts, err := s.store.Deliveries().CountByChannel(ctx)
-	s.store.noteBroken(err)
-	return counts, err
+	return ask(ctx, s.store, s.store.Deliveries().CountByChannel)
 }

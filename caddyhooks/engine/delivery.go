@@ -31,6 +31,7 @@ type Delivery struct {
 	Status    DeliveryStatus
 	Attempt   int // attempts so far …
 	Restart   int // … and how many there were when its schedule last began anew
+	Repeats   int // how often it was sent again although it had arrived
 	CreatedAt time.Time
 	TriedAt   time.Time // when the last attempt began
 	Due       time.Time // when the next one is
@@ -125,9 +126,13 @@ func (d *Delivery) Settled(pause time.Duration, now time.Time) *Delivery {
 	return &settled
 }
 
-// Retried is the delivery as a store keeps it when it is to be sent again: due at once, with a schedule that begins anew.
-func (d *Delivery) Retried(now time.Time) *Delivery {
+// Retried is the delivery as a store keeps it when it is to be sent again: due at once, with a schedule that begins anew. One that
+// has arrived is sent again as a whole, with the body that the store was given.
+func (d *Delivery) Retried(body *string, now time.Time) *Delivery {
 	retried := *d
+	if d.Status == Delivered {
+		retried.Body, retried.Sent, retried.Repeats = *body, 0, d.Repeats+1
+	}
 	retried.Status, retried.Restart, retried.Due, retried.Token = Pending, d.Attempt, now, ""
 	return &retried
 }

@@ -33,6 +33,15 @@ func (s *guardedStore) patience(ctx context.Context) (context.Context, context.C
 	return context.WithTimeout(ctx, s.configs.lease())
 }
 
+// ask calls the store for a request, with patience, and notes if the store is broken.
+func ask[T any](ctx context.Context, s *guardedStore, call func(context.Context) (T, error)) (T, error) {
+	ctx, stop := s.patience(ctx)
+	defer stop()
+	answer, err := call(ctx)
+	s.noteBroken(err)
+	return answer, err
+}
+
 // noteBroken reports whether an error says that the store is broken. The first time that is logged: from then on every call
 // of the store fails alike.
 func (s *guardedStore) noteBroken(err error) bool {

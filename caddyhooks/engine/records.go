@@ -49,10 +49,7 @@ func (f *records) Find(ctx context.Context, id string, patience time.Duration) (
 
 // get asks the store, which may be closed if the engine is stopping.
 func (f *records) get(ctx context.Context, id string) (*Record, error) {
-	ctx, stop := f.store.patience(ctx)
-	defer stop()
-	record, err := f.store.Runs().Get(ctx, id)
-	f.store.noteBroken(err)
+	record, err := ask(ctx, f.store, func(ctx context.Context) (*Record, error) { return f.store.Runs().Get(ctx, id) })
 	if err != nil && !errors.Is(err, ErrNotFound) && f.isStopping() {
 		return nil, ErrStopping
 	}
@@ -65,10 +62,7 @@ func (f *records) get(ctx context.Context, id string) (*Record, error) {
 
 // unfinished reports whether a run is known not to have ended.
 func (f *records) unfinished(ctx context.Context, id string) bool {
-	ctx, stop := f.store.patience(ctx)
-	defer stop()
-	unfinished, err := f.store.Runs().Unfinished(ctx, id)
-	f.store.noteBroken(err)
+	unfinished, err := ask(ctx, f.store, func(ctx context.Context) (bool, error) { return f.store.Runs().Unfinished(ctx, id) })
 	return err == nil && unfinished
 }
 
@@ -93,11 +87,7 @@ func (f *records) explainWait(record *Record) {
 
 // Queued is how many runs wait to be carried out, on whatever node.
 func (f *records) Queued(ctx context.Context) (int, error) {
-	ctx, stop := f.store.patience(ctx)
-	defer stop()
-	n, err := f.store.Runs().Queued(ctx)
-	f.store.noteBroken(err)
-	return n, err
+	return ask(ctx, f.store, f.store.Runs().Queued)
 }
 
 // List returns runs, the newest first.
@@ -156,9 +146,5 @@ func (q *ChatQuery) Listed(last *Record) *Record { return (&Query{Input: q.Input
 
 // Backlog is how much there is to do, on whatever node.
 func (f *records) Backlog(ctx context.Context) (Backlog, error) {
-	ctx, stop := f.store.patience(ctx)
-	defer stop()
-	backlog, err := f.store.Runs().Backlog(ctx)
-	f.store.noteBroken(err)
-	return backlog, err
+	return ask(ctx, f.store, f.store.Runs().Backlog)
 }

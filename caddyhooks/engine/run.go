@@ -36,7 +36,7 @@ type Run struct {
 	AcceptedAt  time.Time
 	TraceParent string
 	AgainOf     string // the id of the run whose message this is, if it was run again
-	NewChat     bool   // nobody named the chat: it was made for this run
+	NewChat     bool   // nobody named the chat: it was made for this run, or for the one that this is again
 	Test        bool   // an operator tries out a hook
 
 	Runner string // the name of the runner that carries it out, "" for the default one

@@ -64,9 +64,5 @@ func (e *Engine) MinutesSince(ctx context.Context, since time.Time) ([]Minute, e
 
 // StoreSize is about how many bytes the store takes.
 func (e *Engine) StoreSize(ctx context.Context) (bytes int64, err error) {
-	ctx, stop := e.store.patience(ctx)
-	defer stop()
-	bytes, err = e.store.Size(ctx)
-	e.store.noteBroken(err)
-	return bytes, err
+	return ask(ctx, e.store, e.store.Size)
 }

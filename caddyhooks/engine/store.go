@@ -174,10 +174,11 @@ type Deliveries interface {
 	Settle(ctx context.Context, d *Delivery, pause time.Duration, throttles ...Throttle) error
 
 	// Retry makes a delivery due now that was given up or waits for its next attempt, has its schedule begin anew, and lifts
-	// the throttles of its host and chat. The errors are ErrNotFound, ErrUnderWay and ErrDelivered.
-	Retry(ctx context.Context, id string) (*Delivery, error)
+	// the throttles of its host and chat. So it does with one that has arrived if its body is given, as Delivery.Retried says. The
+	// errors are ErrNotFound, ErrUnderWay and, without a body, ErrDelivered.
+	Retry(ctx context.Context, id string, body *string) (*Delivery, error)
 
-	// Drop forgets a delivery that was given up or waits for its next attempt. The errors are those of Retry.
+	// Drop forgets a delivery that was given up or waits for its next attempt. The errors are ErrNotFound, ErrUnderWay and ErrDelivered.
 	Drop(ctx context.Context, id string) error
 
 	// Get returns a delivery as a whole, or ErrNotFound.

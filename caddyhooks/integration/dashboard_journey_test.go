@@ -95,6 +95,15 @@ func TestDashboardLeadsFromNothingToARetriedDelivery(t *testing.T) {
 	tab.Click("button", "Delivered.*")
 	tab.WaitText(receiver.URL)
 
+	// So is one that has arrived, after a question.
+	tab.Click("button", "Send again")
+	tab.Within("dialog", "Send the delivery again.*").Click("button", "Send again")
+	hookstest.Eventually(t, "the callback is delivered once more", func() bool {
+		list := d.Deliveries("status=delivered")
+		return len(list) == 1 && list[0].Attempts == 3
+	})
+	tab.WaitText("sent again 1 time")
+
 	// Who did all that.
 	tab.Click("link", "Changes")
 	tab.Wait("heading", "Changes")

@@ -2,6 +2,7 @@
 // What is sent out: dead and pending deliveries first, to send again or drop.
 import { ask, attempt, badge, button, choice, el, empty, exportButton, facts, head, icon, longText, muted, note, put, segment, since, spring, table, time, tr, unseen } from "./dom.js";
 import { list } from "./rawjson.js";
+import { askRepeat, repeated } from "./run.js";
 import { capital, clock, count, duration, number, statusWord } from "./words.js";
 
 const columns = [
@@ -63,9 +64,9 @@ export async function show(page) {
 	const againWords = el("span"), dropWords = el("span");
 	const again = button(againWords, () => all(), { icon: "again", class: "primary" }), drop = button(dropWords, () => all("DELETE", "deliveries"), { icon: "bin", class: "danger" });
 
-	const sendAgain = async (ids = [""]) => {
+	const sendAgain = async (ids = [""], unsent = "?unsent=1") => {
 		for (const id of ids) {
-			update(await api.post(`${one(id)}/retry`));
+			update(await api.post(`${one(id)}/retry${unsent}`));
 			picked.delete(id);
 		}
 		if (ids.length > 1) return done(ids.length, "sent again");
@@ -93,11 +94,11 @@ export async function show(page) {
 		const box = el("input", { type: "checkbox", "aria-label": `Select the delivery to ${d.target}`, checked: picked.has(d.id), disabled: readOnly || !open, change: () => { box.checked ? picked.add(d.id) : picked.delete(d.id); drawBar(); } });
 		const fold = button(icon("log", "Attempts and details"), () => unfold(d.id, fold), { class: "plain", "aria-expanded": "false", title: "Attempts and details" });
 		return tr(columns, [box, badge(d.status), el("span", { title: d.target }, d.target), el("a.name", { "data-open": true, href: page.link(`runs/${d.runId}`) }, d.hook || "run"),
-			[d.lastError || (d.lastStatus ? `Answered ${d.lastStatus}` : !d.attempts && "Not tried yet"), d.waitsFor && el("div.small", `Waits for ${d.waitsFor}`)], d.attempts,
+			[d.lastError || (d.lastStatus ? `Answered ${d.lastStatus}` : !d.attempts && "Not tried yet"), repeated(d), d.waitsFor && el("div.small", `Waits for ${d.waitsFor}`)], d.attempts,
 			d.status !== "pending" ? time(d.lastAttemptAt ?? d.createdAt) : d.nextAttemptAt ? [el("span.desktop-only", "next "), since(d.nextAttemptAt, true)] : !d.waitsFor && "due now",
-			el("span.tools", open && [
-				button(d.status === "dead" ? "Send again" : "Send now", () => { put(trouble); attempt(trouble, () => sendAgain([d.id]), "Not sent again"); }, { class: "small", ...page.acting }),
-				button(icon("bin", "Drop"), () => askDrop([d.id]), { class: "plain", title: "Drop", ...page.acting })], fold)], { "data-row": true });
+			el("span.tools",
+				button(d.status === "pending" ? "Send now" : "Send again", () => { put(trouble); open ? attempt(trouble, () => sendAgain([d.id]), "Not sent again") : askRepeat(d, () => sendAgain([d.id], "")); }, { class: "small", ...page.acting }),
+				open && button(icon("bin", "Drop"), () => askDrop([d.id]), { class: "plain", title: "Drop", ...page.acting }), fold)], { "data-row": true });
 	}
 	function update(/** @type {any} */ d) {
 		const old = shown.get(d.id);

@@ -21,6 +21,12 @@ export async function askAgain(page, runs, go) {
 	});
 }
 
+/** Asks before a delivery is sent again that has arrived. @param {Delivery} d @param {() => unknown} act */
+export const askRepeat = (d, act) => ask({ title: "Send the delivery again?", text: `It has arrived already at ${d.target}. The receiver gets it once more, with the same id.`, yes: "Send again", act });
+
+/** Says that a delivery was sent again although it had arrived. @param {Delivery} d */
+export const repeated = d => d.repeats && el("div.small", `sent again ${count(d.repeats, "time")}`);
+
 /** @param {Page} page */
 export async function show(page) {
 	const id = page.path[0], { api } = page;
@@ -150,8 +156,8 @@ export async function show(page) {
 	function drawOut() {
 		const list = run.deliveries ?? [];
 		return list.length > 0 && panel("Deliveries", table({ caption: "Deliveries of this run", class: "cards out-cards", columns, rows: list.map(d => tr(columns, [
-			badge(d.status), d.target, count(d.attempts, "attempt"), attempts(d),
-			d.status !== "delivered" && button(d.status === "dead" ? "Send again" : "Send now", () => send(d), { class: "small", ...page.acting }),
+			badge(d.status), d.target, [count(d.attempts, "attempt"), repeated(d)], attempts(d),
+			button(d.status === "pending" ? "Send now" : "Send again", () => d.status === "delivered" ? askRepeat(d, () => send(d)) : send(d, "?unsent=1"), { class: "small", ...page.acting }),
 		])) }));
 	}
 
@@ -180,8 +186,8 @@ export async function show(page) {
 	const again = () => askAgain(page, [run], async act => page.go(`runs/${(await act(run)).runId}`));
 
 	/** @param {Delivery} d */
-	const send = d => attempt(trouble, async () => {
-		await api.post(`deliveries/${encodeURIComponent(d.id)}/retry`);
+	const send = (d, unsent = "") => attempt(trouble, async () => {
+		await api.post(`deliveries/${encodeURIComponent(d.id)}/retry${unsent}`);
 		put(trouble, note("ok", `The delivery is sent again to ${d.target}.`));
 		await load();
 	}, "Not sent again");

@@ -85,7 +85,7 @@ const icons = { queued: "dots", running: "half", pending: "half", completed: "ch
 export const statusIcon = (status = "") => icons[status] ?? "dash";
 export const statusWord = (status = "") => status.replace("_", " ");
 /** Whether the server runs such a run again. */
-export const canRunAgain = (status = "") => ["failed", "timed_out", "expired"].includes(status);
+export const canRunAgain = (status = "") => !isOpen(status);
 /** Runs that go on. */
 export const isOpen = (status = "") => status === "queued" || status === "running";
 

@@ -94,16 +94,16 @@ func parseAgainQuery(params url.Values) (query engine.Query, dry bool, err error
 		return query, false, api.Errorf(http.StatusBadRequest, "say which: status=failed, status=timed_out or status=expired, and hook if you "+
 			"like")
 	}
-	dry, err = parseDry(params)
+	dry, err = parseOn(params, "dry")
 	return query, dry, err
 }
 
-// parseDry reads the parameter of requests that are only to tell how much they would change.
-func parseDry(params url.Values) (bool, error) {
-	if params.Has("dry") && params.Get("dry") != "1" {
-		return false, api.Errorf(http.StatusBadRequest, "dry must be 1, or be left out")
+// parseOn reads a parameter that is 1 or not there.
+func parseOn(params url.Values, name string) (bool, error) {
+	if params.Has(name) && params.Get(name) != "1" {
+		return false, api.Errorf(http.StatusBadRequest, "%s must be 1, or be left out", name)
 	}
-	return params.Has("dry"), nil
+	return params.Has(name), nil
 }
 
 // readAgain reads the body of a request to run something again, which may be empty. allowed are the members it may have.

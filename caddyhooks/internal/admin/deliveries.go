@@ -21,7 +21,7 @@ func init() {
 	InstanceEndpoints.Handle("POST /deliveries/retry", retryDeliveries, "status", "channel", "host", "dry")
 	InstanceEndpoints.Handle("GET /deliveries/{id}", serveDelivery)
 	InstanceEndpoints.Handle("DELETE /deliveries/{id}", dropDelivery)
-	InstanceEndpoints.Handle("POST /deliveries/{id}/retry", retryDelivery)
+	InstanceEndpoints.Handle("POST /deliveries/{id}/retry", retryDelivery, "unsent")
 }
 
 // listDeliveries lists the deliveries that a query selects, those of the newest run first.
@@ -82,7 +82,7 @@ func changeDeliveries(in *service.Instance, w http.ResponseWriter, r *http.Reque
 	if len(query.Statuses) == 0 || slices.Contains(query.Statuses, engine.Delivered) {
 		return api.Errorf(http.StatusBadRequest, "say which: status=dead or status=pending, and host or channel if you like")
 	}
-	dry, err := parseDry(params)
+	dry, err := parseOn(params, "dry")
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,13 @@ func serveDelivery(in *service.Instance, w http.ResponseWriter, r *http.Request)
 }
 
 func retryDelivery(in *service.Instance, w http.ResponseWriter, r *http.Request) error {
-	return answerDelivery(in, w, r, in.Service.Engine.RetryDelivery, api.NewDeliverySummary)
+	unsent, err := parseOn(r.URL.Query(), "unsent")
+	if err != nil {
+		return err
+	}
+	return answerDelivery(in, w, r, func(ctx context.Context, id string) (*engine.Delivery, error) {
+		return in.Service.Engine.RetryDelivery(ctx, id, !unsent)
+	}, api.NewDeliverySummary)
 }
 
 // answerDelivery answers with the delivery that get returns for the id in the path.

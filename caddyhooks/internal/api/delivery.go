@@ -84,6 +84,7 @@ type Delivery struct {
 	Target    string                `json:"target"` // scheme and host of a callback, or channel:address
 	Status    engine.DeliveryStatus `json:"status"`
 	Attempts  int                   `json:"attempts"`
+	Repeats   int                   `json:"repeats,omitempty"`   // how often it was sent again although it had arrived
 	LastError string                `json:"lastError,omitempty"` // of the last attempt that failed
 	History   []Attempt             `json:"history,omitempty"`   // for operators
 }
@@ -108,5 +109,5 @@ func NewDelivery(d *engine.Delivery) Delivery {
 	if d.Channel != "" {
 		kind, target = "channel", d.Channel+":"+d.To
 	}
-	return Delivery{ID: d.ID, Kind: kind, Target: target, Status: d.Status, Attempts: d.Attempt, LastError: d.LastError}
+	return Delivery{ID: d.ID, Kind: kind, Target: target, Status: d.Status, Attempts: d.Attempt, Repeats: d.Repeats, LastError: d.LastError}
 }

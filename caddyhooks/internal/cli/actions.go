@@ -51,9 +51,9 @@ func (s *session) confirmAll(cmd *cobra.Command, selected int, plan, nothing str
 func againVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "again {RUN-ID [--chat CHAT] | --failed | --timed-out | --expired [--hook NAME]} [--deliver]",
-		Short: "Repeats runs that failed, timed out or expired",
+		Short: "Repeats a run that has ended, or all that failed",
 		Long: `
-Starts a run again, as a new run with the old one's input. The beginning of its id is enough. Nothing is sent out unless --deliver is given.
+Starts a run again that has ended, as a new run with the old one's input. The beginning of its id is enough. Nothing is sent out unless --deliver is given.
 If the run was run again before, you see that, and are asked first.
 
 With --failed, --timed-out or --expired, all such runs that were not run again before are started again, or those of one hook. You see how
@@ -63,7 +63,7 @@ many these are, and are asked first.
   caddy hooks again --failed --hook github-issues --deliver`,
 		Args:              checkAgainArgs,
 		RunE:              withSession(runAgain),
-		ValidArgsFunction: completeOne(runs.complete(againStatuses...)),
+		ValidArgsFunction: completeOne(runs.complete()),
 	}
 	cmd.Flags().Bool("deliver", false, "send the answer out, as the first run would have")
 	textFlag(cmd, "chat", "", "the chat of the new run (default: that of the old one)", chats.complete())
@@ -94,13 +94,8 @@ func checkAgainArgs(cmd *cobra.Command, args []string) error {
 }
 
 // namedByFlags are the statuses whose flags are given.
-func namedByFlags(cmd *cobra.Command, statuses []string) (named []string) {
-	for _, status := range statuses {
-		if flagIsOn(cmd, againFlag(status)) {
-			named = append(named, status)
-		}
-	}
-	return named
+func namedByFlags(cmd *cobra.Command, statuses []string) []string {
+	return slices.DeleteFunc(slices.Clone(statuses), func(status string) bool { return !flagIsOn(cmd, againFlag(status)) })
 }
 
 func runAgain(s *session, cmd *cobra.Command, args []string) error {
@@ -200,6 +195,7 @@ func (a *again) run(cmd *cobra.Command) error {
 
 // each asks for one status after the other.
 func (a *again) each(dry bool) (sum againSum, err error) {
+	sum.Skipped = make(map[string]int)
 	for _, status := range a.statuses {
 		query := url.Values{"status": {status}}
 		if a.hook != "" {
@@ -217,9 +213,6 @@ func (a *again) each(dry bool) (sum againSum, err error) {
 		sum.Would += part.Would
 		sum.Started += part.Started
 		for reason, n := range part.Skipped {
-			if sum.Skipped == nil {
-				sum.Skipped = make(map[string]int)
-			}
 			sum.Skipped[reason] += n
 		}
 	}
@@ -256,11 +249,10 @@ func (a *again) showProgress(would int) (stop func()) {
 // leftOut says which runs cannot be run again, and why.
 func (sum *againSum) leftOut() string {
 	text := ""
-	if n := sum.Skipped["gone"]; n > 0 {
-		text += fmt.Sprintf("   %s left out, since their message is not kept any more", terminal.WithCommas(n))
-	}
-	if n := sum.Skipped["cut"]; n > 0 {
-		text += fmt.Sprintf("   %s left out, since only a part of their message is kept", terminal.WithCommas(n))
+	for _, left := range [][2]string{{"gone", "their message is not kept any more"}, {"cut", "only a part of their message is kept"}} {
+		if n := sum.Skipped[left[0]]; n > 0 {
+			text += fmt.Sprintf("   %s left out, since %s", terminal.WithCommas(n), left[1])
+		}
 	}
 	return text
 }
@@ -297,7 +289,8 @@ func retryVerb() *cobra.Command {
 		Use:   "retry {DELIVERY-ID | --dead | --pending [--host HOST] [--channel NAME]}",
 		Short: "Sends deliveries again, one or all of a kind",
 		Long: `
-Sends a delivery now that was given up, or that waits for its next attempt. Its schedule begins anew.
+Sends a delivery now that was given up, or that waits for its next attempt. Its schedule begins anew. One that has arrived is sent once
+more, with the same id, and you are asked first.
 
 With --dead or --pending it does so for all that were given up or that wait, or for those to a host or a channel. You see how many these
 are, and are asked first. Then it waits a while, and tells what became of them.
@@ -306,10 +299,9 @@ are, and are asked first. Then it waits a while, and tells what became of them.
   caddy hooks retry msg_019a86f24c1e7b029d551f0c6c0e7a31_0`,
 	}
 	retry := deliveryAction{method: http.MethodPost, suffix: "/retry", done: "put back", nothing: "There is nothing to send again.",
-		planAll: " will be sent again.", show: (*redelivery).showRetried}
+		planAll: " will be sent again.", unsent: url.Values{"unsent": {"1"}}, show: (*redelivery).showRetried}
 	retry.setUp(cmd)
-	const wait = 10 * time.Second
-	cmd.Flags().Duration("wait", wait, "wait at most so long to tell what became of them")
+	cmd.Flags().Duration("wait", 10*time.Second, "wait at most so long to tell what became of them")
 	return cmd
 }
 
@@ -326,19 +318,21 @@ are, and are asked first.
   caddy hooks drop --dead --channel team-chat
   caddy hooks drop msg_019a86f24c1e7b029d551f0c6c0e7a31_0`,
 	}
-	drop := deliveryAction{method: http.MethodDelete, done: "dropped", nothing: "There is nothing to drop.",
-		planAll: " will be forgotten, and never sent.", asksForOne: true, show: (*redelivery).showDropped}
+	const plan = " will be forgotten, and never sent."
+	drop := deliveryAction{method: http.MethodDelete, done: "dropped", nothing: "There is nothing to drop.", planAll: plan, planOne: plan,
+		show: (*redelivery).showDropped}
 	drop.setUp(cmd)
 	return cmd
 }
 
 // deliveryAction is what a verb does with a delivery that an id names, or with all that flags select.
 type deliveryAction struct {
-	method, suffix string // of the call
-	done           string // in "3 of 4 dropped"
-	nothing        string // said if no delivery is selected
-	planAll        string // after how many deliveries are selected
-	asksForOne     bool
+	method, suffix string     // of the call
+	done           string     // in "3 of 4 dropped"
+	nothing        string     // said if no delivery is selected
+	planAll        string     // after how many deliveries are selected
+	planOne        string     // asked before it is done with one delivery, "" if it can be undone
+	unsent         url.Values // of a call that leaves alone what has arrived meanwhile
 	show           func(r *redelivery, cmd *cobra.Command) error
 }
 
@@ -398,22 +392,26 @@ func (r *redelivery) one(cmd *cobra.Command, arg string) error {
 	if err != nil {
 		return err
 	}
-	if r.asksForOne {
-		var d api.DeliveryDetails
-		if _, err := r.get("deliveries/"+url.PathEscape(id), nil, &d); err != nil {
-			return err
-		}
-		if err := confirm(cmd, fmt.Sprintf("The %s to %s%s", d.Kind, d.Target, r.planAll)); err != nil {
+	var d api.DeliveryDetails
+	if _, err := r.get("deliveries/"+url.PathEscape(id), nil, &d); err != nil {
+		return err
+	}
+	plan, query := r.planOne, r.unsent
+	if d.Status == engine.Delivered && plan == "" {
+		plan, query = " has arrived already, and will be sent once more.", nil
+	}
+	if plan != "" {
+		if err := confirm(cmd, fmt.Sprintf("The %s to %s%s", d.Kind, d.Target, plan)); err != nil {
 			return err
 		}
 	}
-	d, err := r.do(id)
+	d, err = r.do(id, query)
 	r.done = append(r.done, d)
 	return err
 }
 
-func (r *redelivery) do(id string) (d api.DeliveryDetails, err error) {
-	answer, err := r.call(adminclient.Call{Method: r.method, Path: "deliveries/" + url.PathEscape(id) + r.suffix}, nil)
+func (r *redelivery) do(id string, query url.Values) (d api.DeliveryDetails, err error) {
+	answer, err := r.call(adminclient.Call{Method: r.method, Path: "deliveries/" + url.PathEscape(id) + r.suffix, Query: query}, nil)
 	if err == nil && len(answer) > 0 {
 		err = r.decode(answer, &d)
 	}
@@ -467,7 +465,7 @@ func (r *redelivery) atOnce(some []api.DeliveryDetails) error {
 	done, errs := make([]api.DeliveryDetails, len(some)), make([]error, len(some))
 	var all sync.WaitGroup
 	for i, d := range some {
-		all.Go(func() { done[i], errs[i] = r.do(d.ID) })
+		all.Go(func() { done[i], errs[i] = r.do(d.ID, r.unsent) })
 	}
 	all.Wait()
 	for i, err := range errs {

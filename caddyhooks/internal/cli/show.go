@@ -262,12 +262,20 @@ func (p printer) showSentOut(deliveries []api.DeliveryDetails, clock terminal.Cl
 	for i := range deliveries {
 		d := &deliveries[i]
 		p.Line()
-		p.Line(terminal.Bold("Delivery "+d.ID), terminal.Plain("  "), statusCell(d.Status), terminal.Plain("  to "+d.Target))
+		p.Line(terminal.Bold("Delivery "+d.ID), terminal.Plain("  "), statusCell(d.Status), terminal.Plain("  to "+d.Target+repeatedWords(d)))
 		if next := nextAttempt(clock, d); next != "" {
 			p.Line(terminal.Plain("  next attempt " + next + waitsForWords(d)))
 		}
 		p.showAttempts(d.History, clock)
 	}
+}
+
+// repeatedWords says that a delivery was sent again although it had arrived.
+func repeatedWords(d *api.DeliveryDetails) string {
+	if d.Repeats == 0 {
+		return ""
+	}
+	return ", sent again " + terminal.Counted(d.Repeats, "time", "times") + " after it had arrived"
 }
 
 func waitsForWords(d *api.DeliveryDetails) string {
@@ -312,7 +320,7 @@ func (s *session) showDelivery(id string) error {
 	f.add("delivery", terminal.Bold(d.ID))
 	f.add("status", statusCell(d.Status))
 	f.add("to", d.Target)
-	f.add("attempts", terminal.WithCommas(d.Attempts))
+	f.add("attempts", terminal.WithCommas(d.Attempts)+repeatedWords(&d))
 	f.add("last error", d.LastError)
 	if next := nextAttempt(clock, &d); next != "" {
 		f.add("next", next+waitsForWords(&d))

@@ -125,7 +125,7 @@ var Operators = &Document{
 		{method: "POST", path: "/runs/{id}/cancel", id: "cancelRun", tag: "runs", summary: "Cancel a run", headers: []string{"Hooks-Operator"},
 			answers: append(answered("200", isJSON(api.RunDetails{})),
 				answer{status: "202", text: "The runner has not stopped yet.", body: isJSON(api.RunDetails{})})},
-		{method: "POST", path: "/runs/{id}/again", id: "runAgain", tag: "runs", summary: "Start a run again", headers: []string{"Hooks-Operator"},
+		{method: "POST", path: "/runs/{id}/again", id: "runAgain", tag: "runs", summary: "Start a run again that has ended", headers: []string{"Hooks-Operator"},
 			body: isJSON(AgainRequest{}), bodyOptional: true, answers: answered("202", isJSON(api.Started{}))},
 		{method: "POST", path: "/runs/again", id: "runsAgain", tag: "runs", summary: "Start all runs again that ended in a way",
 			query: []string{"status", "hook", "dry"}, headers: []string{"Hooks-Operator"}, body: isJSON(AgainRequest{}), bodyOptional: true,
@@ -153,6 +153,6 @@ var Operators = &Document{
 		{method: "DELETE", path: "/deliveries/{id}", id: "dropDelivery", tag: "deliveries", summary: "Drop a delivery",
 			headers: []string{"Hooks-Operator"}, answers: answered("204", nil)},
 		{method: "POST", path: "/deliveries/{id}/retry", id: "retryDelivery", tag: "deliveries", summary: "Send a delivery again",
-			headers: []string{"Hooks-Operator"}, answers: answered("200", isJSON(api.DeliveryDetails{}))},
+			query: []string{"unsent"}, headers: []string{"Hooks-Operator"}, answers: answered("200", isJSON(api.DeliveryDetails{}))},
 	},
 }

@@ -16,6 +16,7 @@ var queryTexts = map[string]string{
 	"until":   "Before this time: a time, or a duration back from now.",
 	"q":       "A run id, or at least eight characters of its beginning; otherwise words that must all be there.",
 	"dry":     "1 changes nothing, and answers how many would be changed.",
+	"unsent":  "1 leaves a delivery alone that has arrived, with 409.",
 	"of":      "runs, chat or deliveries.",
 	"channel": "The name of a channel.",
 	"host":    "The host of callbacks.",

@@ -141,14 +141,15 @@ func (s deliveries) Get(ctx context.Context, id string) (*engine.Delivery, error
 	return d, nil
 }
 
-func (s deliveries) Retry(ctx context.Context, id string) (*engine.Delivery, error) {
+func (s deliveries) Retry(ctx context.Context, id string, body *string) (*engine.Delivery, error) {
 	var d *engine.Delivery
-	err := s.changeUnsent(ctx, id, func(t *transaction, key local.DeliveryKey, found *engine.Delivery) error {
+	err := s.change(ctx, id, body != nil, func(t *transaction, key local.DeliveryKey, found *engine.Delivery) error {
 		if err := s.takeBack(t, key, found); err != nil {
 			return err
 		}
-		d = found.Retried(t.now)
+		d = found.Retried(body, t.now)
 		s.deleteDead(t, key[:])
+		t.delete(settledBucket, key[:])
 		t.put(outboxBucket, key[:], seal(key[:], encodeDelivery(d)))
 		to := d.Destination()
 		t.after = append(t.after, func() {
@@ -165,7 +166,7 @@ func (s deliveries) Retry(ctx context.Context, id string) (*engine.Delivery, err
 }
 
 func (s deliveries) Drop(ctx context.Context, id string) error {
-	return s.changeUnsent(ctx, id, func(t *transaction, key local.DeliveryKey, d *engine.Delivery) error {
+	return s.change(ctx, id, false, func(t *transaction, key local.DeliveryKey, d *engine.Delivery) error {
 		if err := s.takeBack(t, key, d); err != nil {
 			return err
 		}
@@ -186,8 +187,9 @@ func (s deliveries) takeBack(t *transaction, key local.DeliveryKey, d *engine.De
 	return nil
 }
 
-// changeUnsent has edit change a delivery that is pending or dead.
-func (s deliveries) changeUnsent(ctx context.Context, id string, edit func(*transaction, local.DeliveryKey, *engine.Delivery) error) error {
+// change has edit change a delivery that is pending or dead, or one that has arrived if that is allowed.
+func (s deliveries) change(ctx context.Context, id string, arrived bool,
+	edit func(*transaction, local.DeliveryKey, *engine.Delivery) error) error {
 	key, err := local.ParseDeliveryID(id)
 	if err != nil {
 		return err
@@ -197,8 +199,10 @@ func (s deliveries) changeUnsent(ctx context.Context, id string, edit func(*tran
 		if data == nil {
 			data = t.bucket(outboxBucket).Get(key[:])
 		}
-		if data == nil && t.bucket(settledBucket).Get(key[:]) != nil {
-			return engine.ErrDelivered
+		if data == nil {
+			if data = t.bucket(settledBucket).Get(key[:]); data != nil && !arrived {
+				return engine.ErrDelivered
+			}
 		}
 		if data == nil {
 			return engine.ErrNotFound

@@ -71,7 +71,7 @@ func (o *sendingOut) settle(d *engine.Delivery, status engine.DeliveryStatus, pa
 }
 
 func (o *sendingOut) retry(id string) error {
-	d, err := o.s.Deliveries().Retry(context.Background(), id)
+	d, err := o.s.Deliveries().Retry(context.Background(), id, nil)
 	if err != nil {
 		return err
 	}

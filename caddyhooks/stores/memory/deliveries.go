@@ -126,14 +126,14 @@ func (s deliveries) Get(_ context.Context, id string) (*engine.Delivery, error) 
 	return &given, nil
 }
 
-func (s deliveries) Retry(_ context.Context, id string) (*engine.Delivery, error) {
+func (s deliveries) Retry(_ context.Context, id string, body *string) (*engine.Delivery, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key, record, d, err := s.unsent(id)
+	key, record, d, err := s.changeable(id, body != nil)
 	if err != nil {
 		return nil, err
 	}
-	retried := d.Retried(s.clock.Now())
+	retried := d.Retried(body, s.clock.Now())
 	s.outbox.Unthrottle(d.Destination())
 	s.replace(key, record, retried, s.clock.Steady())
 	s.nodes.TellDue()
@@ -144,7 +144,7 @@ func (s deliveries) Retry(_ context.Context, id string) (*engine.Delivery, error
 func (s deliveries) Drop(_ context.Context, id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key, record, _, err := s.unsent(id)
+	key, record, _, err := s.changeable(id, false)
 	if err != nil {
 		return err
 	}
@@ -152,8 +152,8 @@ func (s deliveries) Drop(_ context.Context, id string) error {
 	return nil
 }
 
-// unsent finds a delivery that is dead, or pending and not claimed.
-func (d *Data) unsent(id string) (key local.DeliveryKey, record *run, found *engine.Delivery, err error) {
+// changeable finds a delivery that is dead, or pending and not claimed, or one that has arrived if that is allowed.
+func (d *Data) changeable(id string, arrived bool) (key local.DeliveryKey, record *run, found *engine.Delivery, err error) {
 	if key, err = local.ParseDeliveryID(id); err != nil {
 		return key, nil, nil, err
 	}
@@ -161,7 +161,7 @@ func (d *Data) unsent(id string) (key local.DeliveryKey, record *run, found *eng
 	switch {
 	case found == nil:
 		err = engine.ErrNotFound
-	case found.Status == engine.Delivered:
+	case found.Status == engine.Delivered && !arrived:
 		err = engine.ErrDelivered
 	case found.Status == engine.Pending && d.outbox.IsClaimed(key, d.clock.Steady()):
 		err = engine.ErrUnderWay

@@ -112,6 +112,7 @@ type deliveryJSON struct {
 	Sent        int           `json:"sent,omitempty"`
 	Attempt     int           `json:"attempt,omitempty"`
 	Restart     int           `json:"restart,omitempty"`
+	Repeats     int           `json:"repeats,omitempty"`
 	TriedAt     time.Time     `json:"triedAt,omitzero"`
 	LastStatus  int           `json:"lastStatus,omitempty"`
 	LastAnswer  string        `json:"lastAnswer,omitempty"`
@@ -129,7 +130,7 @@ type attemptJSON struct {
 func encodeDelivery(d *engine.Delivery) (string, error) {
 	j := deliveryJSON{
 		ChatID: dbText(d.ChatID), Hook: dbText(d.Hook), RunStatus: string(d.RunStatus), Callback: dbText(d.Callback), Channel: dbText(d.Channel),
-		To: dbText(d.To), ContentType: dbText(d.ContentType), Sent: d.Sent, Attempt: d.Attempt, Restart: d.Restart, TriedAt: d.TriedAt,
+		To: dbText(d.To), ContentType: dbText(d.ContentType), Sent: d.Sent, Attempt: d.Attempt, Restart: d.Restart, Repeats: d.Repeats, TriedAt: d.TriedAt,
 		LastStatus: d.LastStatus, LastAnswer: dbText(d.LastAnswer), LastError: dbText(d.LastError),
 	}
 	for _, a := range d.History {
@@ -147,7 +148,7 @@ func decodeDelivery(data []byte, d *engine.Delivery) error {
 	}
 	d.ChatID, d.Hook, d.RunStatus = goText(j.ChatID), goText(j.Hook), engine.Status(j.RunStatus)
 	d.Callback, d.Channel, d.To, d.ContentType = goText(j.Callback), goText(j.Channel), goText(j.To), goText(j.ContentType)
-	d.Sent, d.Attempt, d.Restart, d.TriedAt = j.Sent, j.Attempt, j.Restart, j.TriedAt
+	d.Sent, d.Attempt, d.Restart, d.Repeats, d.TriedAt = j.Sent, j.Attempt, j.Restart, j.Repeats, j.TriedAt
 	d.LastStatus, d.LastAnswer, d.LastError = j.LastStatus, goText(j.LastAnswer), goText(j.LastError)
 	for _, a := range j.History {
 		d.History = append(d.History, engine.Attempt{At: a.At, Took: a.Took, Status: a.Status, Error: goText(a.Error)})

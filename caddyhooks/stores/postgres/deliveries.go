@@ -40,7 +40,7 @@ func (d *deliveries) Get(ctx context.Context, id string) (*engine.Delivery, erro
 	return found, err
 }
 
-func (d *deliveries) Retry(ctx context.Context, id string) (*engine.Delivery, error) {
+func (d *deliveries) Retry(ctx context.Context, id string, body *string) (*engine.Delivery, error) {
 	run, index, ok := engine.ParseDeliveryID(id)
 	if !ok {
 		return nil, engine.ErrNotFound
@@ -48,9 +48,13 @@ func (d *deliveries) Retry(ctx context.Context, id string) (*engine.Delivery, er
 	var (
 		answer string
 		row    deliveryRow
+		again  []byte // NULL is none
 	)
+	if body != nil {
+		again = append([]byte{}, *body...)
+	}
 	err := d.query(ctx, func(rows pgx.Rows) error { return rows.Scan(append([]any{&answer}, row.fields()...)...) },
-		"SELECT answer, "+deliveryColumns+" FROM @.retry_delivery_1($1, $2, $3)", d.node, run, index)
+		"SELECT answer, "+deliveryColumns+" FROM @.retry_delivery_1($1, $2, $3, $4)", d.node, run, index, again)
 	if err != nil {
 		return nil, err
 	}

@@ -80,7 +80,7 @@ func TestDeliveriesTakeNoLongerIfThereAreMany(t *testing.T) {
 			})
 		}
 		settling.Wait()
-		_, err = s.deliveries.Retry(ctx, due[2].ID)
+		_, err = s.deliveries.Retry(ctx, due[2].ID, nil)
 		fail("retrying", err)
 		fail("dropping", s.deliveries.Drop(ctx, due[5].ID))
 		_, err = s.deliveries.Waits(ctx, append(due, more...))

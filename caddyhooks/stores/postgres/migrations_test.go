@@ -156,7 +156,7 @@ func TestARoleWithTheLeastRightsIsEnough(t *testing.T) {
 	_, past := s.Runs().Past(ctx, "chat", 10, 1000)
 	_, backlog := s.Runs().Backlog(ctx)
 	_, get := s.Runs().Get(ctx, claims[0].Run.ID)
-	_, retry := s.Deliveries().Retry(ctx, due[1].ID)
+	_, retry := s.Deliveries().Retry(ctx, due[1].ID, nil)
 	_, _, deliveries := s.Deliveries().List(ctx, engine.DeliveryQuery{Limit: 10})
 	_, paused := s.Deliveries().Paused(ctx, 10)
 	_, save := s.Settings().Save(ctx, []byte("{}"), []byte("{}"), 0)

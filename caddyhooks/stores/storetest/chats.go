@@ -103,6 +103,15 @@ func unnamedChats(_ *testing.T, s *store) {
 	}
 	s.lists(engine.Query{ChatID: "hook:" + uuid.Must(uuid.NewV7()).String()})
 	s.listsChats(engine.ChatQuery{})
+	// Nor does one that is run again.
+	again := *second
+	again.ID, again.AgainOf = "", second.ID
+	s.add(&again)
+	s.listsChats(engine.ChatQuery{})
+	s.lists(engine.Query{ChatID: second.ChatID}, second, &again)
+	s.end(s.claimFirst(&again), ended())
+	s.listsChats(engine.ChatQuery{})
+	s.lists(engine.Query{ChatID: second.ChatID}, second, &again)
 	// Somebody goes on with one.
 	more := newRun(first.ChatID)
 	s.add(more)

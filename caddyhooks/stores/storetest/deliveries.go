@@ -20,6 +20,8 @@ var deliveryChecks = []check{
 	{"a chat has one at a time", chatHasOneAtATime},
 	{"deliveries are listed, the newest first", deliveriesAreListed},
 	{"a delivery that is under way or has arrived is neither retried nor dropped", neitherRetriedNorDropped},
+	{"a delivery that has arrived is sent again with the body that is given", arrivedIsSentAgain},
+	{"a run whose delivery is sent again is kept until that has arrived", sentAgainKeepsTheRun},
 	{"a delivery that is dropped is gone", droppedIsGone},
 	{"a delivery is handed out again when its lease is over", deliveryLeaseEnds},
 	{"a late renewal or Settle holds while nobody else has the delivery", lateDeliveriesHold},
@@ -190,7 +192,7 @@ func (s *store) knows(run *engine.Run, want ...*engine.Delivery) {
 
 func (s *store) retry(d *engine.Delivery) *engine.Delivery {
 	s.t.Helper()
-	got, err := s.Deliveries().Retry(s.t.Context(), d.ID)
+	got, err := s.Deliveries().Retry(s.t.Context(), d.ID, nil)
 	if err != nil {
 		s.t.Fatalf("retrying delivery %s: %v", d.ID, err)
 	}
@@ -438,7 +440,7 @@ func droppedIsGone(t *testing.T, s *store) {
 	}
 	for _, id := range []string{"", "msg_", "\x00", all[2].RunID, all[2].ID + "0", engine.DeliveryID(all[2].RunID, 1)} { // that never were
 		_, getErr := s.Deliveries().Get(t.Context(), id)
-		_, retryErr := s.Deliveries().Retry(t.Context(), id)
+		_, retryErr := s.Deliveries().Retry(t.Context(), id, &id)
 		for _, err := range []error{getErr, retryErr, s.Deliveries().Drop(t.Context(), id)} {
 			if !errors.Is(err, engine.ErrNotFound) {
 				t.Errorf("%q: got %v, want ErrNotFound", id, err)
@@ -454,7 +456,7 @@ func neitherRetriedNorDropped(t *testing.T, s *store) {
 	id := deliveries[0].ID
 	refused := func(want error) {
 		t.Helper()
-		if _, err := s.Deliveries().Retry(t.Context(), id); !errors.Is(err, want) {
+		if _, err := s.Deliveries().Retry(t.Context(), id, nil); !errors.Is(err, want) {
 			t.Errorf("retried: got %v, want %v", err, want)
 		}
 		if err := s.Deliveries().Drop(t.Context(), id); !errors.Is(err, want) {
@@ -466,4 +468,73 @@ func neitherRetriedNorDropped(t *testing.T, s *store) {
 	s.settle(got, engine.Delivered, 0, "")
 	refused(engine.ErrDelivered)
 	s.noneDue()
+}
+
+func arrivedIsSentAgain(t *testing.T, s *store) {
+	deliveries := append(s.endTo(1, toChat), s.endTo(1, toHost)...)
+	counted := func(n int) {
+		t.Helper()
+		s.counts(n, 0)
+		channels, err := s.Deliveries().CountByChannel(t.Context())
+		if sum := channels[""].Pending + channels[deliveries[0].Channel].Pending; err != nil || sum != n {
+			t.Errorf("got %v and %v, want %d pending", channels, err, n)
+		}
+	}
+	for _, body := range []string{"", "once \x00 more"} {
+		got := s.takes(deliveries)
+		for i, d := range got {
+			d.Sent = 2
+			s.settle(d, engine.Delivered, 0, "")
+			deliveries[i] = d
+		}
+		counted(0)
+		s.advance(time.Hour)
+		for i, d := range deliveries {
+			given := body
+			again, err := s.Deliveries().Retry(t.Context(), d.ID, &given)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.isNow("Due of a delivery that is sent again", again.Due)
+			d.Status, d.Restart, d.Due, d.Sent, d.Body, d.Token = engine.Pending, d.Attempt, again.Due, 0, body, ""
+			d.Repeats++
+			same(t, "the delivery that is sent again", again, d)
+			same(t, "the delivery that was sent again", s.delivery(d.ID), d)
+			counted(i + 1)
+		}
+		// It waits now, and keeps its body if it is retried once more.
+		s.retry(deliveries[0])
+	}
+	got := s.takes(deliveries)
+	if _, err := s.Deliveries().Retry(t.Context(), got[0].ID, &got[0].Body); !errors.Is(err, engine.ErrUnderWay) {
+		t.Errorf("got %v, want ErrUnderWay", err)
+	}
+	s.settle(got[0], engine.Dead, 0, "gone")
+	s.counts(1, 1)
+	s.retry(got[0])
+	if d := s.delivery(got[0].ID); d.Repeats != 2 || d.Body != "once \x00 more" {
+		t.Errorf("got %+v", d)
+	}
+}
+
+func sentAgainKeepsTheRun(t *testing.T, s *store) {
+	run, deliveries := s.endWith(1)
+	s.settle(s.takes(deliveries)[0], engine.Delivered, 0, "")
+	s.advance(2 * time.Hour)
+	body := "again"
+	if _, err := s.Deliveries().Retry(t.Context(), deliveries[0].ID, &body); err != nil {
+		t.Fatal(err)
+	}
+	s.prune(engine.Limits{Retention: time.Hour})
+	s.get(run.ID)
+	due, _ := s.due(10)
+	if len(due) != 1 || due[0].Body != body {
+		t.Fatalf("got %+v", due)
+	}
+	s.settle(due[0], engine.Delivered, 0, "")
+	s.prune(engine.Limits{Retention: time.Hour})
+	if _, err := s.Deliveries().Get(t.Context(), deliveries[0].ID); !errors.Is(err, engine.ErrNotFound) {
+		t.Errorf("got %v, want ErrNotFound", err)
+	}
+	s.counts(0, 0)
 }

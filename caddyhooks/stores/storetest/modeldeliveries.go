@@ -32,7 +32,8 @@ var deliveryActions = []action{
 		if chance.IntN(2) == 0 {
 			return w.s.Deliveries().Drop(w.t.Context(), id)
 		}
-		d, err := w.s.Deliveries().Retry(w.t.Context(), id)
+		body := "once more"
+		d, err := w.s.Deliveries().Retry(w.t.Context(), id, oneOf(chance, nil, &body))
 		return []any{d, err}
 	}},
 	{"waits of deliveries", func(w *world, chance *rand.Rand) any {

@@ -388,8 +388,9 @@ BEGIN
 	RETURN CASE WHEN v_status IS NULL THEN 'unknown' WHEN v_status = 'delivered' THEN v_status WHEN v_lease > t THEN 'under way' ELSE 'ok' END;
 END $$;
 
--- Makes a delivery due now. The first column is as unsent_1 has it; the others are NULL unless it is 'ok'.
-CREATE FUNCTION retry_delivery_1(p_node text, p_run text, p_index int)
+-- Makes a delivery due now, and one that has arrived if a body for it is given. The first column is as unsent_1 has it; the others are NULL
+-- unless it is 'ok'.
+CREATE FUNCTION retry_delivery_1(p_node text, p_run text, p_index int, p_body bytea)
 RETURNS TABLE (answer text, run uuid, index int, status text, created_at timestamptz, due timestamptz, tried_at timestamptz, token text, record json, body bytea)
 LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
@@ -397,18 +398,25 @@ SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_pl
 DECLARE
 	t         timestamptz := clock_1();
 	v_answer  text := unsent_1(p_run::uuid, p_index, t);
+	v_arrived boolean := v_answer = 'delivered' AND p_body IS NOT NULL;
+	v_pending bigint;
 	v_dead    bigint;
 	v_host    text;
 	v_chat    text;
 BEGIN
+	IF v_arrived THEN
+		v_answer := 'ok';
+	END IF;
 	IF v_answer <> 'ok' THEN
 		RETURN QUERY SELECT v_answer, NULL::uuid, NULL::int, NULL::text, NULL::timestamptz, NULL::timestamptz, NULL::timestamptz, NULL::text, NULL::json, NULL::bytea;
 		RETURN;
 	END IF;
-	SELECT d.host, d.chat, CASE WHEN d.status = 'dead' THEN 1 ELSE 0 END INTO v_host, v_chat, v_dead
-	FROM delivery d WHERE d.run = p_run::uuid AND d.index = p_index;
+	SELECT d.host, d.chat, CASE WHEN d.status = 'dead' THEN 1 ELSE 0 END, CASE WHEN d.status = 'pending' THEN 0 ELSE 1 END
+	INTO v_host, v_chat, v_dead, v_pending FROM delivery d WHERE d.run = p_run::uuid AND d.index = p_index;
 	RETURN QUERY UPDATE delivery d SET status = 'pending', due = t, ready_at = CASE WHEN d.chat IS NULL THEN t END, token = NULL, holds = false, lease_until = NULL,
-		record = jsonb_set(d.record::jsonb, '{restart}', coalesce(d.record::jsonb -> 'attempt', '0'))
+		record = d.record::jsonb || jsonb_build_object('restart', coalesce(d.record::jsonb -> 'attempt', '0')) || CASE WHEN v_arrived
+			THEN jsonb_build_object('sent', 0, 'repeats', coalesce((d.record ->> 'repeats')::int, 0) + 1) ELSE '{}' END,
+		body = CASE WHEN v_arrived THEN p_body ELSE d.body END
 	WHERE d.run = p_run::uuid AND d.index = p_index
 	RETURNING v_answer, d.run, d.index, d.status, d.created_at, d.due, d.tried_at, ''::text, d.record, d.body;
 	UPDATE host h SET at_once = NULL, until = NULL WHERE h.host = v_host AND (h.at_once IS NOT NULL OR h.until IS NOT NULL);
@@ -417,7 +425,7 @@ BEGIN
 		PERFORM offer_chats_1(ARRAY[v_host], ARRAY[v_chat]);
 	END IF;
 	PERFORM refresh_hosts_1(ARRAY[v_host], t);
-	PERFORM bump_1(p_node, 3, 0, 0, v_dead, -v_dead, 0, 0);
+	PERFORM bump_1(p_node, 3, 0, 0, v_pending, -v_dead, 0, 0);
 END $$;
 
 -- Forgets a delivery. The answer is that of unsent_1.
@@ -557,7 +565,7 @@ END $$;
 -- that the others are over until the caller has forgotten them.
 CREATE FUNCTION held_runs_1(p_runs uuid[], p_before timestamptz) RETURNS SETOF uuid LANGUAGE plpgsql AS $$
 BEGIN
-	PERFORM FROM delivery d WHERE d.run = ANY (p_runs) AND d.status = 'dead' ORDER BY d.run, d.index FOR UPDATE;
+	PERFORM FROM delivery d WHERE d.run = ANY (p_runs) AND d.status <> 'pending' ORDER BY d.run, d.index FOR UPDATE;
 	RETURN QUERY SELECT r FROM unnest(p_runs) r WHERE EXISTS (
 		SELECT FROM delivery d WHERE d.run = r AND (d.status = 'pending' OR d.status = 'dead' AND d.tried_at > p_before));
 END $$;
