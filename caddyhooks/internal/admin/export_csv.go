@@ -35,7 +35,8 @@ func columnsOf(row reflect.Type, without ...string) (columns csvColumns) {
 			columns = append(columns, csvColumn{name, field.Index, options == "omitempty"})
 		}
 	}
-	columns.move("sessionRenewed", "dead") // it was added when the others had their places
+	columns.move("sessionRenewed", "dead") // these were added when the others had their places
+	columns.move("repeats", "contentType")
 	return columns
 }
 

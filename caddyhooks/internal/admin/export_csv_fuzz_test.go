@@ -15,7 +15,7 @@ func TestColumnsKeepTheirPlaces(t *testing.T) {
 		"client cancelledBy reason againOf preview tier test sync delivered pending dead sessionRenewed"
 	for i, want := range []string{
 		runs, runs + " message messageCut messageBytes reply replyBytes",
-		"id kind target status attempts lastError runId runStatus chatId hook createdAt lastAttemptAt nextAttemptAt waitsFor lastStatus lastAnswer contentType",
+		"id kind target status attempts lastError runId runStatus chatId hook createdAt lastAttemptAt nextAttemptAt waitsFor lastStatus lastAnswer contentType repeats",
 	} {
 		if got := strings.Join(exports[i].columns.names(), " "); got != want {
 			t.Errorf("%s: the columns are %s, want %s", exports[i].name, got, want)
