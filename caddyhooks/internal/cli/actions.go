@@ -17,35 +17,18 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/adminclient"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/cli/flags"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
-// addYesFlag lets a verb act without asking first.
-func addYesFlag(cmd *cobra.Command) { cmd.Flags().BoolP("yes", "y", false, "do not ask first") }
-
-// confirm asks before something is done that cannot be undone, unless --yes is given. An error means that it must not be done.
-func confirm(cmd *cobra.Command, plan string) error {
-	if flagIsOn(cmd, "yes") {
-		return nil
-	}
-	yes, err := newScreen(cmd).Confirm(plan + " Go on?")
-	switch {
-	case errors.Is(err, terminal.ErrNobody):
-		return usagef("%s But %v", plan, err)
-	case err == nil && !yes:
-		return errors.New("nothing was done")
-	}
-	return err
-}
-
-// confirmAll is confirm for all that flags select. If that is nothing, it says so instead.
+// confirmAll is flags.Confirm for all that flags select. If that is nothing, it says so instead.
 func (s *session) confirmAll(cmd *cobra.Command, selected int, plan, nothing string) error {
 	if selected == 0 {
 		s.screen.Note("%s", nothing)
 		return nil
 	}
-	return confirm(cmd, plan)
+	return flags.Confirm(cmd, plan)
 }
 
 func againVerb() *cobra.Command {
@@ -63,15 +46,15 @@ many these are, and are asked first.
   caddy hooks again --failed --hook github-issues --deliver`,
 		Args:              checkAgainArgs,
 		RunE:              withSession(runAgain),
-		ValidArgsFunction: completeOne(runs.complete()),
+		ValidArgsFunction: flags.CompleteOne(runs.complete()),
 	}
 	cmd.Flags().Bool("deliver", false, "send the answer out, as the first run would have")
-	textFlag(cmd, "chat", "", "the chat of the new run (default: that of the old one)", chats.complete())
+	flags.AddText(cmd, "chat", "", "the chat of the new run (default: that of the old one)", chats.complete())
 	for _, status := range againStatuses {
 		cmd.Flags().Bool(againFlag(status), false, "all runs that "+statusWord(status))
 	}
-	textFlag(cmd, "hook", "", "of those, the runs of this hook", completeAllHooks)
-	addYesFlag(cmd)
+	flags.AddText(cmd, "hook", "", "of those, the runs of this hook", completeAllHooks)
+	flags.AddYes(cmd)
 	return cmd
 }
 
@@ -85,26 +68,26 @@ func checkAgainArgs(cmd *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 0 && !all:
 		return errors.New("what to run again is missing: the id of a run, --failed, --timed-out or --expired")
-	case len(args) > 0 && (all || flagText(cmd, "hook") != ""):
+	case len(args) > 0 && (all || flags.Text(cmd, "hook") != ""):
 		return errors.New("name one run, or all by --failed, --timed-out, --expired and --hook")
-	case all && flagText(cmd, "chat") != "":
+	case all && flags.Text(cmd, "chat") != "":
 		return errors.New("--chat is for a single run")
 	}
-	return takesOneAtMost(cmd, args)
+	return flags.TakesOneAtMost(cmd, args)
 }
 
 // namedByFlags are the statuses whose flags are given.
 func namedByFlags(cmd *cobra.Command, statuses []string) []string {
-	return slices.DeleteFunc(slices.Clone(statuses), func(status string) bool { return !flagIsOn(cmd, againFlag(status)) })
+	return slices.DeleteFunc(slices.Clone(statuses), func(status string) bool { return !flags.IsOn(cmd, againFlag(status)) })
 }
 
 func runAgain(s *session, cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
-		a := &again{session: s, statuses: namedByFlags(cmd, againStatuses), hook: flagText(cmd, "hook"), deliver: flagIsOn(cmd, "deliver")}
+		a := &again{session: s, statuses: namedByFlags(cmd, againStatuses), hook: flags.Text(cmd, "hook"), deliver: flags.IsOn(cmd, "deliver")}
 		return a.run(cmd)
 	}
-	how := map[string]any{"deliver": flagIsOn(cmd, "deliver")}
-	if chat := flagText(cmd, "chat"); chat != "" {
+	how := map[string]any{"deliver": flags.IsOn(cmd, "deliver")}
+	if chat := flags.Text(cmd, "chat"); chat != "" {
 		how["chatId"] = chat
 	}
 	id, err := s.runIDOf(args[0])
@@ -116,7 +99,8 @@ func runAgain(s *session, cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if earlier.AgainAs != "" { // whoever starts it once more may not know that
-		if err := confirm(cmd, fmt.Sprintf("The run was run again already, as %s, and will be run once more.", earlier.AgainAs)); err != nil {
+		plan := fmt.Sprintf("The run was run again already, as %s, and will be run once more.", earlier.AgainAs)
+		if err := flags.Confirm(cmd, plan); err != nil {
 			return err
 		}
 	}
@@ -138,7 +122,7 @@ func (s *session) callRun(cmd *cobra.Command, call adminclient.Call, done func(r
 
 func (p printer) printRun(cmd *cobra.Command, done terminal.Text, run *api.Run) {
 	p.Line(done, terminal.Plain("  run "), terminal.Bold(run.RunID), terminal.Plain("  chat "+run.ChatID),
-		terminal.Faint("        "+nextCommand(cmd, "show", run.RunID)))
+		terminal.Faint("        "+flags.NextCommand(cmd, "show", run.RunID)))
 }
 
 // again runs all runs of some statuses again.
@@ -185,7 +169,7 @@ func (a *again) run(cmd *cobra.Command) error {
 	}
 	if a.json {
 		done.Would = 0
-		return printValue(a.screen.Out(), done)
+		return terminal.PrintJSON(a.screen.Out(), done)
 	}
 	if planned.Would > 0 {
 		a.screen.Line(terminal.Cells(terminal.WithCommas(done.Started)+" of "+terminal.WithCommas(planned.Would)+" started", done.leftOut())...)
@@ -267,7 +251,7 @@ the run ends when it has.
 
   caddy hooks runs --status queued,running
   caddy hooks cancel 019a86f2-4c1e-7b02-9d55-1f0c6c0e7a31`,
-		Args: takesOne("the id of the run"),
+		Args: flags.TakesOne("the id of the run"),
 		RunE: withSession(func(s *session, cmd *cobra.Command, args []string) error {
 			id, err := s.runIDOf(args[0])
 			if err != nil {
@@ -280,7 +264,7 @@ the run ends when it has.
 				return terminal.Good("cancelled")
 			})
 		}),
-		ValidArgsFunction: completeOne(runs.complete(string(engine.Queued), string(engine.Running))),
+		ValidArgsFunction: flags.CompleteOne(runs.complete(string(engine.Queued), string(engine.Running))),
 	}
 }
 
@@ -342,12 +326,12 @@ var openDeliveries = []string{string(engine.Dead), string(engine.Pending)}
 func (a deliveryAction) setUp(cmd *cobra.Command) {
 	cmd.Args = checkDeliveryArgs
 	cmd.RunE = withSession(a.run)
-	cmd.ValidArgsFunction = completeOne(deliveries.complete(openDeliveries...))
+	cmd.ValidArgsFunction = flags.CompleteOne(deliveries.complete(openDeliveries...))
 	cmd.Flags().Bool("dead", false, "all deliveries that were given up")
 	cmd.Flags().Bool("pending", false, "all deliveries that wait for their next attempt")
-	textFlag(cmd, "host", "", "of those, the callbacks to this host", cobra.NoFileCompletions)
-	textFlag(cmd, "channel", "", "of those, the messages to this channel", completeChannels)
-	addYesFlag(cmd)
+	flags.AddText(cmd, "host", "", "of those, the callbacks to this host", cobra.NoFileCompletions)
+	flags.AddText(cmd, "channel", "", "of those, the messages to this channel", completeChannels)
+	flags.AddYes(cmd)
 }
 
 func checkDeliveryArgs(cmd *cobra.Command, args []string) error {
@@ -361,7 +345,7 @@ func checkDeliveryArgs(cmd *cobra.Command, args []string) error {
 	case err != nil:
 		return errors.New("--host and --channel must not be empty") // which would select everything
 	}
-	return takesOneAtMost(cmd, args)
+	return flags.TakesOneAtMost(cmd, args)
 }
 
 // redelivery is an action on deliveries that goes on.
@@ -401,7 +385,7 @@ func (r *redelivery) one(cmd *cobra.Command, arg string) error {
 		plan, query = " has arrived already, and will be sent once more.", nil
 	}
 	if plan != "" {
-		if err := confirm(cmd, fmt.Sprintf("The %s to %s%s", d.Kind, d.Target, plan)); err != nil {
+		if err := flags.Confirm(cmd, fmt.Sprintf("The %s to %s%s", d.Kind, d.Target, plan)); err != nil {
 			return err
 		}
 	}
@@ -423,7 +407,7 @@ func (r *redelivery) all(cmd *cobra.Command) error {
 	query := url.Values{"status": {strings.Join(namedByFlags(cmd, openDeliveries), ",")}}
 	to := ""
 	for _, f := range targetFilters {
-		if value := flagText(cmd, f.flag); value != "" {
+		if value := flags.Text(cmd, f.flag); value != "" {
 			query.Set(f.parameter, value)
 			to += " to " + value
 		}
@@ -481,7 +465,7 @@ func (r *redelivery) atOnce(some []api.DeliveryDetails) error {
 
 func (r *redelivery) showDropped(*cobra.Command) error {
 	if r.json {
-		return printValue(r.screen.Out(), map[string]int{"selected": r.selected, "dropped": len(r.done)})
+		return terminal.PrintJSON(r.screen.Out(), map[string]int{"selected": r.selected, "dropped": len(r.done)})
 	}
 	if r.selected > 0 {
 		r.screen.Line(terminal.Plain(fmt.Sprintf("%s of %s dropped", terminal.WithCommas(len(r.done)), terminal.WithCommas(r.selected))))
@@ -560,7 +544,7 @@ func (r *redelivery) showRetried(cmd *cobra.Command) error {
 		return err
 	}
 	if r.json {
-		return printValue(r.screen.Out(), sum)
+		return terminal.PrintJSON(r.screen.Out(), sum)
 	}
 	if r.selected == 0 {
 		return nil
@@ -585,7 +569,7 @@ func (r *redelivery) showRetried(cmd *cobra.Command) error {
 	add(sum.Pending, terminal.Warn, "pending", next)
 	add(sum.Dead, terminal.Bad, "given up again", sum.lastError)
 	if sum.Unwatched > 0 {
-		more := nextCommand(cmd, "deliveries", "--status", "pending")
+		more := flags.NextCommand(cmd, "deliveries", "--status", "pending")
 		line = append(line, terminal.Faint("   and "+terminal.WithCommas(sum.Unwatched)+" more: "+more))
 	}
 	r.screen.Line(line...)

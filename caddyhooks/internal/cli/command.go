@@ -1,10 +1,13 @@
 // Package cli has the commands `caddy hooks …`. Most of them talk to the admin endpoint of a running Caddy: a session is the use of
-// one instance by one command, and a client sends its requests. Lists are described by the table of resources. A few commands need no
-// running Caddy: those about the files and tables of stores, and those that render, sign and send.
+// one instance by one command, and a client sends its requests. Lists are described by the table of resources.
+//
+// Three packages are below it, which do not import it. Package stores has the commands about the files and tables of stores. Package
+// requests has those that make a request: send, sign and render. Package flags has what all commands share. The running Caddy is handed to
+// stores and requests, as far as they ask it.
 //
 // The package may import api for what the admin endpoint answers, settings and intake for what hooks are and make of a request, text
-// and terminal for what is printed, dashboard for its page, and what stores offer beside their modules. It never imports service,
-// ingress or admin: a command is another process than the Caddy that it asks.
+// and terminal for what is printed, and dashboard for its page. It never imports service, ingress or admin: a command is another process
+// than the Caddy that it asks.
 package cli
 
 import (
@@ -15,6 +18,8 @@ import (
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/cli/flags"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/cli/stores"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
@@ -39,9 +44,9 @@ const helpTemplate = `{{with or .Long .Short}}{{. | trimTrailingWhitespaces}}
 
 // verbs make the commands below `caddy hooks`.
 var verbs = []func() *cobra.Command{
-	againVerb, backupVerb, cancelVerb, changesVerb, compactVerb, dashboardVerb, deliveriesVerb, execVerb, exportVerb, healthVerb,
-	hookVerb, listVerb, migrateVerb, migrateStoreVerb, openapiVerb, retryVerb, dropVerb, refusedVerb, renderVerb, restoreVerb, runnersVerb,
-	runsVerb, schemaVerb, sendVerb, sessionVerb, setVerb, showVerb, signVerb, statusVerb, tailVerb, tokenVerb, tryVerb,
+	againVerb, backupVerb, cancelVerb, changesVerb, stores.Compact, dashboardVerb, deliveriesVerb, execVerb, exportVerb, healthVerb,
+	hookVerb, listVerb, stores.Migrate, stores.MigrateStore, openapiVerb, retryVerb, dropVerb, refusedVerb, renderVerb, stores.Restore,
+	runnersVerb, runsVerb, schemaVerb, sendVerb, sessionVerb, setVerb, showVerb, signVerb, statusVerb, tailVerb, tokenVerb, tryVerb,
 }
 
 // HooksCommand makes the command `caddy hooks` of what its verbs have in common.
@@ -52,7 +57,7 @@ func HooksCommand(cmd *cobra.Command) {
 	cmd.PersistentFlags().Bool("json", false, "print JSON, for other programs")
 	_ = cmd.RegisterFlagCompletionFunc("instance", completeInstances)
 	_ = cmd.RegisterFlagCompletionFunc("address", cobra.NoFileCompletions)
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return exit(cmd, flagProblem(cmd, err)) })
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return exit(cmd, flags.Problem(cmd, err)) })
 	cmd.SetHelpTemplate(helpTemplate)
 	for _, verb := range verbs {
 		cmd.AddCommand(verb())
@@ -71,7 +76,7 @@ func wrapVerbs(cmd *cobra.Command) {
 	case run == nil:
 		run, args = missingVerb, cobra.ArbitraryArgs
 	case args == nil:
-		args = takesNone
+		args = flags.TakesNone
 	}
 	cmd.Args = nil
 	if cmd.HasSubCommands() {
@@ -79,7 +84,7 @@ func wrapVerbs(cmd *cobra.Command) {
 	}
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		if err := args(cmd, given); err != nil {
-			return exit(cmd, &usageError{err.Error()})
+			return exit(cmd, flags.WrongUsage(err))
 		}
 		out := terminal.NewOutput(cmd.OutOrStdout())
 		cmd.SetOut(out)
@@ -96,23 +101,16 @@ func missingVerb(cmd *cobra.Command, given []string) error {
 	}
 	if len(given) > 0 {
 		if meant := text.Nearest(given[0], names); meant != "" {
-			return usagef("there is no verb %q; did you mean %s?", text.Abridge(given[0]), meant)
+			return flags.Usagef("there is no verb %q; did you mean %s?", text.Abridge(given[0]), meant)
 		}
-		return usagef("there is no verb %q; use %s", given[0], text.List(names))
+		return flags.Usagef("there is no verb %q; use %s", given[0], text.List(names))
 	}
-	return &usageError{"a verb is missing; use " + text.List(names)}
+	return flags.Usagef("a verb is missing; use %s", text.List(names))
 }
-
-// usageError says how a command was called in a wrong way.
-type usageError struct{ problem string }
-
-func (e *usageError) Error() string { return e.problem }
-
-func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
 
 // exit ends a command. Caddy ends with the code 1 for an error, and knows no other way to get another code.
 func exit(cmd *cobra.Command, err error) error {
-	var usage *usageError
+	var usage *flags.UsageError
 	if !errors.As(err, &usage) {
 		return err
 	}

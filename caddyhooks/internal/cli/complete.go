@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/cli/flags"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
@@ -40,62 +40,14 @@ func complete(find func(s *session) ([]cobra.Completion, error)) cobra.Completio
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return beginningWith(words, typed), cobra.ShellCompDirectiveNoFileComp
-	}
-}
-
-func beginningWith(words []cobra.Completion, typed string) []cobra.Completion {
-	return slices.DeleteFunc(words, func(word cobra.Completion) bool { return !strings.HasPrefix(word, typed) })
-}
-
-// completeOne completes the first argument, and no other.
-func completeOne(first cobra.CompletionFunc) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return first(cmd, args, typed)
-	}
-}
-
-// completeAny completes a word that may be of several kinds.
-func completeAny(kinds ...cobra.CompletionFunc) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, typed string) (words []cobra.Completion, _ cobra.ShellCompDirective) {
-		for _, kind := range kinds {
-			more, _ := kind(cmd, args, typed)
-			words = append(words, more...)
-		}
-		return words, cobra.ShellCompDirectiveNoFileComp
-	}
-}
-
-// completeSeveral completes the last of several words with commas between them.
-func completeSeveral(one cobra.CompletionFunc) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		before := typed[:strings.LastIndex(typed, ",")+1]
-		words, _ := one(cmd, args, typed[len(before):])
-		for i := range words {
-			words[i] = before + words[i]
-		}
-		return words, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
-	}
-}
-
-// completeWords offers words that are always the same.
-func completeWords[Word ~string](words ...Word) cobra.CompletionFunc {
-	return func(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		offered := make([]cobra.Completion, len(words))
-		for i, word := range words {
-			offered[i] = string(word)
-		}
-		return beginningWith(offered, typed), cobra.ShellCompDirectiveNoFileComp
+		return flags.BeginningWith(words, typed), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
 // What a running Caddy has names for.
 var (
 	completeHooks    = completeNamed((*session).customHooks)
-	completeAllHooks = completeAny(completeWords("wake", "agent"), completeHooks)
+	completeAllHooks = flags.CompleteAny(flags.CompleteWords("wake", "agent"), completeHooks)
 	completeChannels = completeNamed((*session).channels)
 )
 
@@ -112,8 +64,7 @@ func (s *session) customHooks() (hooks []named, err error) {
 }
 
 func (s *session) channels() (channels []named, err error) {
-	var about api.About
-	_, err = s.get("about", nil, &about)
+	about, err := s.About()
 	for _, channel := range about.Channels {
 		channels = append(channels, named{channel.Name, channel.Kind})
 	}
@@ -140,7 +91,7 @@ func completeInstances(cmd *cobra.Command, _ []string, typed string) ([]cobra.Co
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	names, _ := client.Instances(ctx) // none if it fails
-	return beginningWith(names, typed), cobra.ShellCompDirectiveNoFileComp
+	return flags.BeginningWith(names, typed), cobra.ShellCompDirectiveNoFileComp
 }
 
 // describedWord is a word to be offered, and what it is. Texts from outside become part of it.

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/adminclient"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/cli/flags"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 )
 
@@ -34,7 +35,7 @@ opened, since other users of this machine could read the link from the browser's
 On a server without a browser, forward a port from your machine, and open the link there:
 
   ssh -t -L 8765:127.0.0.1:8765 server caddy hooks dashboard --port 8765`,
-		RunE: interruptible(runDashboard),
+		RunE: flags.Interruptible(runDashboard),
 	}
 	cmd.Flags().Int("port", 0, "the port on 127.0.0.1 (default: any that is free)")
 	cmd.Flags().Bool("no-open", false, "do not open a browser")
@@ -43,15 +44,15 @@ On a server without a browser, forward a port from your machine, and open the li
 
 // runDashboard serves the page until the process is interrupted.
 func runDashboard(ctx context.Context, cmd *cobra.Command, _ []string) error {
-	port := flagNumber(cmd, "port")
+	port := flags.Number(cmd, "port")
 	if port < 0 || port > 65535 {
-		return usagef("--port must be a number up to 65535")
+		return flags.Usagef("--port must be a number up to 65535")
 	}
 	client, err := newClient(cmd)
 	if err != nil {
 		return err
 	}
-	instance := flagText(cmd, "instance")
+	instance := flags.Text(cmd, "instance")
 	if _, err := client.namedInstances(ctx, instance); err != nil {
 		return err
 	}
@@ -101,7 +102,7 @@ func (c *client) welcome(cmd *cobra.Command, port int, link string) {
 		fmt.Fprintf(out, "From your machine, reach it by: ssh -L %d:127.0.0.1:%d <this machine>\n", port, port)
 	}
 	fmt.Fprintln(out, "Enter: another link. Ctrl-C: end.")
-	if flagIsOn(cmd, "no-open") {
+	if flags.IsOn(cmd, "no-open") {
 		return
 	}
 	// Other users of this machine can see the arguments of the browser, and could use the code first. They may do everything

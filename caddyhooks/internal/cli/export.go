@@ -15,6 +15,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/adminclient"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/cli/flags"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/storefile"
 )
@@ -34,8 +35,8 @@ export of a chat.`,
   caddy hooks export --of chat --chat repo:acme/api | jq -r .reply`,
 		RunE: withSession(runExport),
 	}
-	textFlag(cmd, "of", "", "what to write: runs, chat or deliveries", completeWords("runs", "chat", "deliveries"))
-	textFlag(cmd, "format", exportFormats[0], "jsonl or csv", completeWords(exportFormats...))
+	flags.AddText(cmd, "of", "", "what to write: runs, chat or deliveries", flags.CompleteWords("runs", "chat", "deliveries"))
+	flags.AddText(cmd, "format", exportFormats[0], "jsonl or csv", flags.CompleteWords(exportFormats...))
 	cmd.Flags().StringP("output", "o", "", "the file (default: stdout)")
 	cmd.Flags().Bool("force", false, "replace a file that is there already")
 	addFilters(cmd, exportedBy)
@@ -49,17 +50,17 @@ var (
 
 // exportCall reads what to export, and how.
 func exportCall(cmd *cobra.Command) (call adminclient.Call, format string, err error) {
-	of := flagText(cmd, "of")
+	of := flags.Text(cmd, "of")
 	filters, ok := api.ExportFilters[of]
 	if !ok {
-		return call, "", usagef("--of must be one of runs, chat and deliveries")
+		return call, "", flags.Usagef("--of must be one of runs, chat and deliveries")
 	}
-	if format = flagText(cmd, "format"); !slices.Contains(exportFormats, format) || format == "csv" && wantsJSON(cmd) {
-		return call, "", usagef("--format must be jsonl, or csv without --json")
+	if format = flags.Text(cmd, "format"); !slices.Contains(exportFormats, format) || format == "csv" && flags.WantsJSON(cmd) {
+		return call, "", flags.Usagef("--format must be jsonl, or csv without --json")
 	}
 	for _, f := range exportedBy {
 		if cmd.Flags().Changed(f.flag) && !slices.Contains(filters, f.parameter) {
-			return call, "", usagef("--%s does not go with --of %s", f.flag, of)
+			return call, "", flags.Usagef("--%s does not go with --of %s", f.flag, of)
 		}
 	}
 	query, err := filterQuery(cmd, exportedBy)
@@ -68,7 +69,7 @@ func exportCall(cmd *cobra.Command) (call adminclient.Call, format string, err e
 	}
 	query.Set("of", of)
 	if of == "chat" && !query.Has("chatId") {
-		return call, "", usagef("say which chat by --chat; caddy hooks chat lists them")
+		return call, "", flags.Usagef("say which chat by --chat; caddy hooks chat lists them")
 	}
 	call = adminclient.Call{Query: query, Header: http.Header{"Accept": {"application/x-ndjson"}}}
 	if format == "csv" {
@@ -82,9 +83,9 @@ func runExport(s *session, cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	path, force := flagText(cmd, "output"), flagIsOn(cmd, "force")
+	path, force := flags.Text(cmd, "output"), flags.IsOn(cmd, "force")
 	if cmd.Flags().Changed("output") && path == "" {
-		return usagef("--output must not be empty")
+		return flags.Usagef("--output must not be empty")
 	}
 	if path == "" || path == "-" {
 		if s.screen.IsTerminal() {
@@ -98,7 +99,7 @@ func runExport(s *session, cmd *cobra.Command, _ []string) error {
 	}
 	file, err := storefile.CreateBeside(path)
 	if err != nil {
-		return folderError(path, err)
+		return storefile.FolderError(path, err)
 	}
 	defer file.Discard()
 	written, err := s.export(call, format, file)

@@ -16,6 +16,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/adminclient"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/cli/flags"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
@@ -92,8 +93,6 @@ var builtInHooks = []listedHook{
 	{Name: "agent", Action: engine.Agent, AuthMode: settings.BearerScheme.Name},
 }
 
-func isBuiltIn(hook string) bool { return hook == "wake" || hook == "agent" }
-
 // listHooks lists all hooks with their figures, those that had runs and are gone at the end.
 func (s *session) listHooks(during string) (hooks []listedHook, shown overview, err error) {
 	var mappings []settings.ShownMapping
@@ -134,9 +133,9 @@ meanwhile: leave it in.
 
   caddy hooks hook get github-issues > issues.json
   caddy hooks hook put github-issues -f issues.json`,
-		Args:              takesOne("the name of the hook"),
+		Args:              flags.TakesOne("the name of the hook"),
 		RunE:              withSession(runHookGet),
-		ValidArgsFunction: completeOne(completeHooks),
+		ValidArgsFunction: flags.CompleteOne(completeHooks),
 	}
 	put := &cobra.Command{
 		Use:   "put NAME -f FILE",
@@ -149,13 +148,13 @@ saved when somebody else changed the hook meanwhile.
     "messageTemplate": "{issue.title}"}' > issues.json
   caddy hooks hook put github-issues -f issues.json --create`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if flagText(cmd, "file") == "" {
+			if flags.Text(cmd, "file") == "" {
 				return errors.New("-f is missing: name a file with the hook as JSON, or - for standard input")
 			}
-			return takesOne("the name of the hook")(cmd, args)
+			return flags.TakesOne("the name of the hook")(cmd, args)
 		},
 		RunE:              withSession(runHookPut),
-		ValidArgsFunction: completeOne(completeHooks),
+		ValidArgsFunction: flags.CompleteOne(completeHooks),
 	}
 	put.Flags().StringP("file", "f", "", "a file with the hook as JSON, or - for standard input")
 	_ = put.MarkFlagFilename("file", "json")
@@ -168,11 +167,11 @@ saved when somebody else changed the hook meanwhile.
 Deletes a hook, after asking. Requests to it are answered 404 from then on; its runs are kept.
 
   caddy hooks hook rm github-issues`,
-		Args:              takesOne("the name of the hook"),
+		Args:              flags.TakesOne("the name of the hook"),
 		RunE:              withSession(runHookRm),
-		ValidArgsFunction: completeOne(completeHooks),
+		ValidArgsFunction: flags.CompleteOne(completeHooks),
 	}
-	addYesFlag(rm)
+	flags.AddYes(rm)
 	cmd.AddCommand(get, put, rm)
 	return cmd
 }
@@ -194,16 +193,16 @@ func runHookGet(s *session, _ *cobra.Command, args []string) error {
 }
 
 func runHookPut(s *session, cmd *cobra.Command, args []string) error {
-	data, err := readInput(cmd, flagText(cmd, "file"), api.MaxBody)
+	data, err := flags.ReadInput(cmd, flags.Text(cmd, "file"), api.MaxBody)
 	if err != nil {
 		return fmt.Errorf("reading the hook: %w", err)
 	}
 	mapping, etag, err := splitETag(data)
 	if err != nil {
-		return fmt.Errorf("%s is not the JSON of a hook: %w", flagText(cmd, "file"), err)
+		return fmt.Errorf("%s is not the JSON of a hook: %w", flags.Text(cmd, "file"), err)
 	}
 	call := adminclient.Call{Method: http.MethodPut, Path: mappingPath(args[0]), Body: mapping, Header: make(http.Header)}
-	create := flagIsOn(cmd, "create")
+	create := flags.IsOn(cmd, "create")
 	if create {
 		call.Header.Set("If-None-Match", "*")
 	} else if etag != "" {
@@ -218,15 +217,15 @@ func runHookPut(s *session, cmd *cobra.Command, args []string) error {
 	case adminclient.IsRefused(err, http.StatusPreconditionFailed) && create:
 		return fmt.Errorf("there is a hook %s already: leave --create out to change it", args[0])
 	case adminclient.IsRefused(err, http.StatusPreconditionFailed):
-		return fmt.Errorf("%w: %s", err, nextCommand(cmd, "hook", "get", args[0]))
+		return fmt.Errorf("%w: %s", err, flags.NextCommand(cmd, "hook", "get", args[0]))
 	case adminclient.IsRefused(err, http.StatusBadRequest):
 		s.noteProblems(mapping, err.Error())
 	}
 	if done, err := s.printedJSON(answer, err); done {
 		return err
 	}
-	var about api.About
-	if _, err := s.get("about", nil, &about); err != nil {
+	about, err := s.About()
+	if err != nil {
 		return err
 	}
 	done := terminal.Good("saved")
@@ -237,7 +236,7 @@ func runHookPut(s *session, cmd *cobra.Command, args []string) error {
 	if len(about.URLs) > 0 {
 		line = append(line, terminal.Plain("  "+about.URLs[0]+"/"+saved.Name))
 	}
-	s.screen.Line(append(line, terminal.Faint("        "+nextCommand(cmd, "send", saved.Name)+" --payload <file>"))...)
+	s.screen.Line(append(line, terminal.Faint("        "+flags.NextCommand(cmd, "send", saved.Name)+" --payload <file>"))...)
 	for _, warning := range saved.Warnings {
 		s.screen.Note("Warning: %s", warning)
 	}
@@ -290,7 +289,7 @@ func runHookRm(s *session, cmd *cobra.Command, args []string) error {
 	if m.Pinned { // as Caddy would say after it was asked
 		return &settings.PinnedHookError{Name: m.Name}
 	}
-	if err := confirm(cmd, fmt.Sprintf("The hook %s will be deleted, and requests to it answered 404.", m.Name)); err != nil {
+	if err := flags.Confirm(cmd, fmt.Sprintf("The hook %s will be deleted, and requests to it answered 404.", m.Name)); err != nil {
 		return err
 	}
 	call := adminclient.Call{Method: http.MethodDelete, Path: mappingPath(args[0]), Header: http.Header{"If-Match": {etag}}}
@@ -298,7 +297,7 @@ func runHookRm(s *session, cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if s.json {
-		return printValue(s.screen.Out(), map[string]string{"deleted": m.Name})
+		return terminal.PrintJSON(s.screen.Out(), map[string]string{"deleted": m.Name})
 	}
 	s.screen.Note("The hook %s is deleted.", m.Name)
 	return nil

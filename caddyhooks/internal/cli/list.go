@@ -12,6 +12,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/adminclient"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/cli/flags"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
@@ -47,7 +48,7 @@ func (r *resource[Row]) verb(cmd *cobra.Command) *cobra.Command {
 
 func addFilters(cmd *cobra.Command, filters []filter) {
 	for _, f := range filters {
-		textFlag(cmd, f.flag, "", f.usage, f.complete)
+		flags.AddText(cmd, f.flag, "", f.usage, f.complete)
 	}
 }
 
@@ -58,10 +59,10 @@ func filterQuery(cmd *cobra.Command, filters []filter) (url.Values, error) {
 		if !cmd.Flags().Changed(f.flag) {
 			continue
 		}
-		if flagText(cmd, f.flag) == "" && !f.mayBeEmpty {
-			return nil, usagef("--%s must not be empty", f.flag)
+		if flags.Text(cmd, f.flag) == "" && !f.mayBeEmpty {
+			return nil, flags.Usagef("--%s must not be empty", f.flag)
 		}
-		query.Set(f.parameter, flagText(cmd, f.flag))
+		query.Set(f.parameter, flags.Text(cmd, f.flag))
 	}
 	return query, nil
 }
@@ -70,14 +71,14 @@ func filterQuery(cmd *cobra.Command, filters []filter) (url.Values, error) {
 func limitFlag(cmd *cobra.Command, many string) {
 	const usual = 20
 	cmd.Flags().Int("limit", usual, "show so many "+many+" at most, 0 for all")
-	noFiles(cmd, "limit")
+	flags.NoFiles(cmd, "limit")
 }
 
 // limitOf reads that flag.
 func limitOf(cmd *cobra.Command) (int, error) {
-	limit := flagNumber(cmd, "limit")
+	limit := flags.Number(cmd, "limit")
 	if limit < 0 {
-		return 0, usagef("--limit must be a number of rows, or 0 for all")
+		return 0, flags.Usagef("--limit must be a number of rows, or 0 for all")
 	}
 	return limit, nil
 }
@@ -212,7 +213,7 @@ func (s *session) page(l listing, size int, cursor string) (page listPage, err e
 // wrongFilter tells a filter that Caddy does not understand from a call that failed: the first is wrong usage.
 func wrongFilter(err error) error {
 	if adminclient.IsRefused(err, http.StatusBadRequest) {
-		return &usageError{err.Error()}
+		return flags.WrongUsage(err)
 	}
 	return err
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/cli/flags"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
@@ -36,14 +37,15 @@ var (
 	}
 	runFilters = []filter{
 		{flag: "status", parameter: "status", usage: "only runs of this status, or of several with commas between them",
-			complete: completeSeveral(completeWords(engine.Queued, engine.Running, engine.Completed, engine.Failed, engine.TimedOut,
+			complete: flags.CompleteSeveral(flags.CompleteWords(engine.Queued, engine.Running, engine.Completed, engine.Failed, engine.TimedOut,
 				engine.Cancelled, engine.Expired))},
 		{flag: "hook", parameter: "hook", usage: "only runs of this hook, or of several with commas between them",
-			complete: completeSeveral(completeAllHooks), noteUnknown: (*session).noteUnknownHooks},
+			complete: flags.CompleteSeveral(completeAllHooks), noteUnknown: (*session).noteUnknownHooks},
 		{flag: "chat", parameter: "chatId", usage: "only runs of this chat", complete: chats.complete()},
 		{flag: "since", parameter: "since", usage: "only runs that were accepted since then, such as 1h or 2026-01-31T15:04:05Z",
-			complete: completeWords("1h", "24h", "168h")},
-		{flag: "until", parameter: "until", usage: "only runs that were accepted before then", complete: completeWords("1h", "24h", "168h")},
+			complete: flags.CompleteWords("1h", "24h", "168h")},
+		{flag: "until", parameter: "until", usage: "only runs that were accepted before then",
+			complete: flags.CompleteWords("1h", "24h", "168h")},
 		{flag: "search", parameter: "q", usage: "only runs with this id or its beginning, or with these words",
 			complete: cobra.NoFileCompletions},
 	}
@@ -52,7 +54,7 @@ var (
 		name: "deliveries", many: "deliveries",
 		filters: append([]filter{{flag: "status", parameter: "status",
 			usage:    "only those that are pending, delivered or dead, or several of that with commas between them",
-			complete: completeSeveral(completeWords(engine.Pending, engine.Delivered, engine.Dead))}}, targetFilters...),
+			complete: flags.CompleteSeveral(flags.CompleteWords(engine.Pending, engine.Delivered, engine.Dead))}}, targetFilters...),
 		none:    "Nothing was sent out yet. A run sends its answer out if it has a callbackUrl, or a channel to deliver to.",
 		noMatch: "No delivery matches. Leave some of the flags out to see more.",
 		columns: []string{"CREATED", "STATUS", "HOOK", "TRIES", "NEXT", "DELIVERY", "TO"},
@@ -129,11 +131,11 @@ With --follow the list begins with the oldest, and goes on with a row whenever a
 	})
 	cmd.Flags().Bool("follow", false, "print more rows as runs are accepted, started and ended")
 	cmd.RunE = withSession(func(s *session, cmd *cobra.Command, _ []string) error {
-		if statuses := flagText(cmd, "status"); statuses != "" { // as they are shown, too
+		if statuses := flags.Text(cmd, "status"); statuses != "" { // as they are shown, too
 			_ = cmd.Flags().Set("status", strings.ReplaceAll(statuses, "timed out", string(engine.TimedOut)))
 		}
-		list := runsOf(flagText(cmd, "status"))
-		if flagIsOn(cmd, "follow") {
+		list := runsOf(flags.Text(cmd, "status"))
+		if flags.IsOn(cmd, "follow") {
 			return s.followRuns(cmd, list)
 		}
 		return list.list(s, cmd)

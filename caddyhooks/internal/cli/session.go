@@ -1,23 +1,16 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/url"
-	"os"
-	"os/signal"
 	"slices"
-	"strings"
-	"syscall"
-	"unicode"
-	"unicode/utf16"
 
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/adminclient"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/cli/flags"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
@@ -36,9 +29,9 @@ type client struct{ *adminclient.Client }
 
 // newClient reads --address.
 func newClient(cmd *cobra.Command) (*client, error) {
-	asked, err := adminclient.New(flagText(cmd, "address"))
+	asked, err := adminclient.New(flags.Text(cmd, "address"))
 	if err != nil {
-		return nil, &usageError{err.Error()}
+		return nil, flags.WrongUsage(err)
 	}
 	return &client{asked}, nil
 }
@@ -48,7 +41,7 @@ type printer struct{ *terminal.Screen }
 
 // withSession is the RunE of a verb that asks a running Caddy.
 func withSession(run func(s *session, cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
-	return interruptible(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	return flags.Interruptible(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		s, err := newSession(ctx, cmd)
 		if err != nil {
 			return err
@@ -57,32 +50,20 @@ func withSession(run func(s *session, cmd *cobra.Command, args []string) error) 
 	})
 }
 
-// interruptible is the RunE of a verb that ends when the person at the terminal does not want to wait any more.
-func interruptible(run func(ctx context.Context, cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error {
-		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-		defer stop()
-		return run(ctx, cmd, args)
-	}
-}
-
 // newSession reads the flags that all verbs have, and chooses the instance. Verbs call it that ask a running Caddy only if they have to.
 func newSession(ctx context.Context, cmd *cobra.Command) (*session, error) {
 	client, err := newClient(cmd)
 	if err != nil {
 		return nil, err
 	}
-	s := &session{ctx: ctx, client: client, screen: newScreen(cmd), json: wantsJSON(cmd)}
-	s.instance, err = client.chooseInstance(ctx, flagText(cmd, "instance"))
+	s := &session{ctx: ctx, client: client, screen: newScreen(cmd), json: flags.WantsJSON(cmd)}
+	s.instance, err = client.chooseInstance(ctx, flags.Text(cmd, "instance"))
 	return s, err
 }
 
 func newScreen(cmd *cobra.Command) printer {
-	return printer{terminal.New(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())}
+	return printer{flags.Screen(cmd)}
 }
-
-// wantsJSON reports whether the answer is to be printed as JSON.
-func wantsJSON(cmd *cobra.Command) bool { return flagIsOn(cmd, "json") }
 
 // chooseInstance is the instance that is wanted, or else the one named default, or else the only one.
 func (c *client) chooseInstance(ctx context.Context, wanted string) (string, error) {
@@ -97,7 +78,7 @@ func (c *client) chooseInstance(ctx context.Context, wanted string) (string, err
 	case len(names) == 1:
 		return names[0], nil
 	}
-	return "", &usageError{"there are several hooks instances: choose one of them by --instance: " + text.List(names)}
+	return "", flags.Usagef("there are several hooks instances: choose one of them by --instance: %s", text.List(names))
 }
 
 // namedInstances are the names of all instances, of which there is one at least, and the wanted one if it is not "".
@@ -162,7 +143,7 @@ func (s *session) path(part string) string {
 
 // printJSON prints an answer of the API as it came, each value on lines of its own.
 func (s *session) printJSON(answer []byte) error {
-	if err := printIndented(s.screen.Out(), answer); err != nil {
+	if err := terminal.PrintIndented(s.screen.Out(), answer); err != nil {
 		return fmt.Errorf("the answer of the admin endpoint %s is no JSON: %w", s.client.Address, err)
 	}
 	return nil
@@ -174,35 +155,4 @@ func (s *session) printedJSON(answer []byte, err error) (done bool, _ error) {
 		return err != nil, err
 	}
 	return true, s.printJSON(answer)
-}
-
-// printValue prints a value as JSON.
-func printValue(out io.Writer, value any) error {
-	var plain bytes.Buffer
-	encoder := json.NewEncoder(&plain)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(value); err != nil {
-		return err
-	}
-	return printIndented(out, plain.Bytes())
-}
-
-// printIndented prints JSON, each value on lines of its own. What does not print, and may control a terminal, is escaped as JSON does.
-func printIndented(out io.Writer, answer []byte) error {
-	var indented bytes.Buffer
-	if err := json.Indent(&indented, bytes.TrimSpace(answer), "", "  "); err != nil {
-		return err
-	}
-	var escaped strings.Builder
-	for _, r := range indented.String() { // JSON itself refuses control characters below 0x20 in its texts
-		if r < 0x7f || unicode.IsPrint(r) {
-			escaped.WriteRune(r)
-			continue
-		}
-		for _, unit := range utf16.Encode([]rune{r}) {
-			fmt.Fprintf(&escaped, `\u%04x`, unit)
-		}
-	}
-	_, err := fmt.Fprintln(out, escaped.String())
-	return err
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/adminclient"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/cli/flags"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
@@ -43,13 +43,13 @@ The settings are ` + text.List(settingWords()) + `; their names in JSON, such as
 	}
 	cmd.ValidArgsFunction = completeSettings
 	cmd.Flags().Bool("default", false, "take the setting back, so that its default is in force")
-	newTokenInput.addFlags(cmd)
-	addYesFlag(cmd)
+	newTokenInput.AddFlags(cmd)
+	flags.AddYes(cmd)
 	return cmd
 }
 
 // newTokenInput is a token to be set.
-var newTokenInput = secretInput{"secret", "secret-file", "HOOKS_TOKEN", "token"}
+var newTokenInput = flags.SecretInput{Flag: "secret", File: "secret-file", Variable: "HOOKS_TOKEN", Noun: "token"}
 
 // settingWords are the names of the settings in a Caddyfile.
 func settingWords() []string {
@@ -74,7 +74,7 @@ func completeSettings(cmd *cobra.Command, args []string, typed string) ([]cobra.
 	if len(args) == 1 {
 		words = map[string][]string{"enabled": {"on", "off"}, "memory_preset": settings.MemoryPresets}[args[0]]
 	}
-	return completeWords(words...)(cmd, args, typed)
+	return flags.CompleteWords(words...)(cmd, args, typed)
 }
 
 // namedSetting finds a setting by its name in a Caddyfile or in JSON, nil if there is none.
@@ -95,14 +95,14 @@ func isSecret(setting settings.Setting) bool {
 
 // checkSetArgs checks what can be known without a running Caddy. Errors do not quote values.
 func checkSetArgs(cmd *cobra.Command, args []string) error {
-	if err := newTokenInput.check(cmd); err != nil {
+	if err := newTokenInput.Check(cmd); err != nil {
 		return err
 	}
 	if len(args) == 0 {
 		return errors.New("the setting is missing; the settings are " + text.List(settingWords()))
 	}
 	setting := namedSetting(args[0])
-	byDefault, byFile := flagIsOn(cmd, "default"), flagText(cmd, newTokenInput.file) != ""
+	byDefault, byFile := flags.IsOn(cmd, "default"), flags.Text(cmd, newTokenInput.File) != ""
 	switch {
 	case args[0] == "mappings" || args[0] == "hook":
 		return errors.New("a hook is changed by: caddy hooks hook put NAME -f FILE")
@@ -117,7 +117,7 @@ func checkSetArgs(cmd *cobra.Command, args []string) error {
 	case byDefault && (len(args) > 1 || byFile):
 		return errors.New("--default goes without a value")
 	case isSecret(setting) && len(args) > 1:
-		return newTokenInput.refused()
+		return newTokenInput.Refused()
 	case byFile && !isSecret(setting):
 		return errors.New("--secret-file is for the token")
 	case !byDefault && !isSecret(setting):
@@ -165,9 +165,9 @@ func runSet(s *session, cmd *cobra.Command, args []string) error {
 	setting := namedSetting(args[0])
 	value, err := json.RawMessage("null"), error(nil)
 	switch {
-	case flagIsOn(cmd, "default"):
+	case flags.IsOn(cmd, "default"):
 	case isSecret(setting):
-		token, err := newTokenInput.read(cmd, s.screen)
+		token, err := newTokenInput.Read(cmd, s.screen.Screen)
 		if err != nil {
 			return err
 		}
@@ -253,8 +253,7 @@ func (s *session) callSettings(call adminclient.Call) (shown *shownSettings, err
 
 // noteWhyOff says why webhooks are off, if they are.
 func (s *session) noteWhyOff(cmd *cobra.Command) {
-	var about api.About
-	if _, err := s.get("about", nil, &about); err == nil && about.OffBecause != "" {
+	if about, err := s.About(); err == nil && about.OffBecause != "" {
 		s.screen.Note("Webhooks are off: %s", whyOff(cmd, about.OffBecause))
 	}
 }
@@ -262,7 +261,7 @@ func (s *session) noteWhyOff(cmd *cobra.Command) {
 // whyOff is the reason, with the command that helps.
 func whyOff(cmd *cobra.Command, reason string) string {
 	if command := offCommand(reason); command != nil {
-		reason += ": " + nextCommand(cmd, command...)
+		reason += ": " + flags.NextCommand(cmd, command...)
 	}
 	return reason
 }
@@ -297,7 +296,7 @@ first.
 		RunE: withSession(runTokenGenerate),
 	}
 	generate.Flags().Bool("keep-old", false, "let the old tokens work on")
-	addYesFlag(generate)
+	flags.AddYes(generate)
 	retire := &cobra.Command{
 		Use:   "retire [--number N]",
 		Short: "Removes the oldest of several tokens",
@@ -308,7 +307,7 @@ Takes one of several tokens out: the oldest, or the one with a number. Callers t
 		RunE: withSession(runTokenRetire),
 	}
 	retire.Flags().Int("number", 1, "which token; 1 is the oldest")
-	addYesFlag(retire)
+	flags.AddYes(retire)
 	cmd.AddCommand(generate, retire)
 	return cmd
 }
@@ -319,7 +318,7 @@ func runTokenGenerate(s *session, cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	kept, old := 0, len(before.Token)
-	if flagIsOn(cmd, "keep-old") {
+	if flags.IsOn(cmd, "keep-old") {
 		kept = old
 	} else if err := s.confirmTokens(cmd, before); err != nil {
 		return err
@@ -336,7 +335,7 @@ func runTokenGenerate(s *session, cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	if s.json {
-		err = printValue(s.screen.Out(), map[string]any{"token": token, "tokens": kept + 1})
+		err = terminal.PrintJSON(s.screen.Out(), map[string]any{"token": token, "tokens": kept + 1})
 	} else {
 		_, err = fmt.Fprintln(s.screen.Out(), token)
 	}
@@ -355,7 +354,7 @@ func runTokenGenerate(s *session, cmd *cobra.Command, _ []string) error {
 	s.screen.Note("The new token is in force. It is shown this once: give it to the callers now.")
 	switch {
 	case kept > 0:
-		s.screen.Note("%s, until you remove it: %s", oldTokens(kept, "works on", "work on"), nextCommand(cmd, "token", "retire"))
+		s.screen.Note("%s, until you remove it: %s", oldTokens(kept, "works on", "work on"), flags.NextCommand(cmd, "token", "retire"))
 	case len(before.Token) > 0:
 		s.screen.Note("%s.", oldTokens(len(before.Token), "is refused from now on", "are refused from now on"))
 	}
@@ -383,7 +382,7 @@ func (s *session) confirmTokens(cmd *cobra.Command, before *shownSettings) error
 	if len(before.Token) == 0 {
 		return nil
 	}
-	return confirm(cmd, oldTokens(len(before.Token), "will be refused at once.", "will be refused at once."))
+	return flags.Confirm(cmd, oldTokens(len(before.Token), "will be refused at once.", "will be refused at once."))
 }
 
 // patchTokens replaces the tokens. A mask stands for the token in its place.
@@ -396,7 +395,7 @@ func runTokenRetire(s *session, cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	number, n := flagNumber(cmd, "number"), len(before.Token)
+	number, n := flags.Number(cmd, "number"), len(before.Token)
 	switch {
 	case slices.Contains(before.Pinned, "token"):
 		return errors.New("the token is set in the Caddyfile: take the old one out there, and reload Caddy")
@@ -404,11 +403,11 @@ func runTokenRetire(s *session, cmd *cobra.Command, _ []string) error {
 		return errors.New("there is no token")
 	case n == 1:
 		return fmt.Errorf("there is only one token, and without it webhooks are off: make another one first, with: %s",
-			nextCommand(cmd, "token", "generate", "--keep-old"))
+			flags.NextCommand(cmd, "token", "generate", "--keep-old"))
 	case number < 1 || number > n:
-		return usagef("--number must be from 1, the oldest, to %d, the newest", n)
+		return flags.Usagef("--number must be from 1, the oldest, to %d, the newest", n)
 	}
-	if err := confirm(cmd, fmt.Sprintf("Token %d of %d will be refused from now on.", number, n)); err != nil {
+	if err := flags.Confirm(cmd, fmt.Sprintf("Token %d of %d will be refused from now on.", number, n)); err != nil {
 		return err
 	}
 	tokens := masks(n)
@@ -418,7 +417,7 @@ func runTokenRetire(s *session, cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	if s.json {
-		return printValue(s.screen.Out(), map[string]int{"tokens": len(after.Token)})
+		return terminal.PrintJSON(s.screen.Out(), map[string]int{"tokens": len(after.Token)})
 	}
 	s.screen.Note("Token %d of %d is removed.", number, n)
 	return nil

@@ -15,6 +15,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/adminclient"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/cli/flags"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
@@ -30,9 +31,9 @@ begins like that.`,
 		Example: `  caddy hooks show github-issues
   caddy hooks show 019a86f2-4c1e
   caddy hooks show msg_019a86f24c1e7b029d551f0c6c0e7a31_0`,
-		Args:              takesOne("what to show"),
+		Args:              flags.TakesOne("what to show"),
 		RunE:              withSession(runShow),
-		ValidArgsFunction: completeOne(completeAny(completeAllHooks, runs.complete(), deliveries.complete())),
+		ValidArgsFunction: flags.CompleteOne(flags.CompleteAny(completeAllHooks, runs.complete(), deliveries.complete())),
 	}
 }
 
@@ -137,7 +138,7 @@ func (p *properties) print(screen printer) {
 func (p printer) showBlock(title, text string) {
 	p.Line()
 	p.Line(terminal.Bold(title))
-	p.printLines(terminal.Plain("  "), text)
+	p.Lines(terminal.Plain("  "), text)
 }
 
 // showText is showBlock for a text that is not empty.
@@ -170,7 +171,7 @@ func (s *session) showRun(beginning string) error {
 			title += ", of which not all was kept"
 		}
 		s.screen.showBlock(title, *run.Message)
-		if strings.Contains(*run.Message, "<missing>") && !isBuiltIn(run.Hook) {
+		if strings.Contains(*run.Message, "<missing>") && !settings.IsBuiltIn(run.Hook) {
 			s.screen.Line(terminal.Warn("! "), terminal.Plain("<missing> stands for a placeholder that finds nothing in the payload"))
 		}
 	}
@@ -382,8 +383,8 @@ func (s *session) showHook(hook *listedHook) error {
 	if done, err := s.printedJSON(answer, err); done {
 		return err
 	}
-	var about api.About
-	if _, err := s.get("about", nil, &about); err != nil {
+	about, err := s.About()
+	if err != nil {
 		return err
 	}
 	clock := terminal.NewClock()
@@ -438,9 +439,9 @@ after !, and where an answer was sent after ->. Without a chat it lists the chat
 Long texts are cut; caddy hooks show RUN-ID has them whole.`,
 		Example: `  caddy hooks chat
   caddy hooks chat repo:acme/api --limit 5`,
-		Args:              takesOneAtMost,
+		Args:              flags.TakesOneAtMost,
 		RunE:              withSession(runSession),
-		ValidArgsFunction: completeOne(chats.complete()),
+		ValidArgsFunction: flags.CompleteOne(chats.complete()),
 	}
 	limitFlag(cmd, "runs or chats")
 	return cmd
@@ -455,7 +456,7 @@ func runSession(s *session, cmd *cobra.Command, args []string) error {
 		return chats.list(s, cmd)
 	}
 	if args[0] == "" {
-		return usagef("the id of the chat is empty")
+		return flags.Usagef("the id of the chat is empty")
 	}
 	chat := listing{path: "chat", member: "runs", query: url.Values{"chatId": args[:1]}, limit: limit}
 	if s.json {
@@ -511,19 +512,11 @@ func (p printer) showPart(mark terminal.Text, text *string, whole int, cut bool)
 	if text == nil {
 		return
 	}
-	p.printLines(mark, *text)
+	p.Lines(mark, *text)
 	switch {
 	case len(*text) < whole:
 		p.Line(mark, terminal.Faint(fmt.Sprintf("… %s more", terminal.ByteSize(int64(whole-len(*text))))))
 	case cut:
 		p.Line(mark, terminal.Faint("… and more, which was not kept"))
-	}
-}
-
-// printLines prints a text of several lines, each after a mark.
-func (p printer) printLines(mark terminal.Text, text string) {
-	for line := range strings.Lines(strings.TrimRight(text, "\n")) {
-		line = strings.TrimRight(line, "\r\n")
-		p.Line(mark, terminal.Plain(strings.ReplaceAll(line, "\t", "    ")))
 	}
 }

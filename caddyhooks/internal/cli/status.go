@@ -14,6 +14,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/adminclient"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/cli/flags"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
@@ -29,7 +30,7 @@ begin with ! are about what needs attention, with a command that shows more. Wit
 With --json it prints what the API says about each instance, without the points of plots.`,
 		Example: `  caddy hooks status
   caddy hooks status --range 24h --instance ops`,
-		RunE: interruptible(runStatus),
+		RunE: flags.Interruptible(runStatus),
 	}
 	rangeFlag(cmd, api.OverviewRanges[0].Name)
 	return cmd
@@ -44,15 +45,15 @@ var rangeNames = func() (names []string) {
 }()
 
 func rangeFlag(cmd *cobra.Command, usual string) {
-	textFlag(cmd, "range", usual, "count what happened in the last "+strings.Join(rangeNames, ", "), completeWords(rangeNames...))
+	flags.AddText(cmd, "range", usual, "count what happened in the last "+strings.Join(rangeNames, ", "), flags.CompleteWords(rangeNames...))
 }
 
 // rangeOf reads that flag.
 func rangeOf(cmd *cobra.Command) (string, error) {
-	if wanted := flagText(cmd, "range"); slices.Contains(rangeNames, wanted) {
+	if wanted := flags.Text(cmd, "range"); slices.Contains(rangeNames, wanted) {
 		return wanted, nil
 	}
-	return "", &usageError{"--range must be one of " + text.List(rangeNames)}
+	return "", flags.Usagef("--range must be one of %s", text.List(rangeNames))
 }
 
 // instanceStatus is what the API says about an instance.
@@ -243,7 +244,7 @@ func (s *session) showAttention(cmd *cobra.Command, n api.AttentionItem, named b
 		if named && !cmd.Flags().Changed("instance") {
 			command = append(command, "--instance", s.instance)
 		}
-		line = append(line, terminal.Plain("      "), terminal.Bold(nextCommand(cmd, command...)))
+		line = append(line, terminal.Plain("      "), terminal.Bold(flags.NextCommand(cmd, command...)))
 	}
 	s.screen.Line(line...)
 }
@@ -367,12 +368,12 @@ func askHealth(ctx context.Context, cmd *cobra.Command) (s *session, h health, n
 		return nil, h, nil, err
 	}
 	names = h.names()
-	wanted := flagText(cmd, "instance")
+	wanted := flags.Text(cmd, "instance")
 	err = client.checkNames(names, wanted)
 	if wanted != "" {
 		names = []string{wanted}
 	}
-	return &session{ctx: ctx, client: client, screen: newScreen(cmd), json: wantsJSON(cmd)}, h, names, err
+	return &session{ctx: ctx, client: client, screen: newScreen(cmd), json: flags.WantsJSON(cmd)}, h, names, err
 }
 
 func runHealth(cmd *cobra.Command, _ []string) error {
@@ -385,7 +386,7 @@ func runHealth(cmd *cobra.Command, _ []string) error {
 			return err
 		}
 	}
-	live, word := flagIsOn(cmd, "live"), "ready"
+	live, word := flags.IsOn(cmd, "live"), "ready"
 	if live {
 		word = "live"
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/adminclient"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/cli/flags"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/sse"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
@@ -44,7 +45,7 @@ out, and how much is said there, too. Ctrl-C ends it. With --json each line is a
 	return cmd
 }
 
-var tailFilters = []filter{{flag: "hook", parameter: "hook", complete: completeSeveral(completeAllHooks),
+var tailFilters = []filter{{flag: "hook", parameter: "hook", complete: flags.CompleteSeveral(completeAllHooks),
 	usage: "only what is about this hook, or about several with commas between them"}}
 
 func runTail(s *session, cmd *cobra.Command, _ []string) error {
@@ -220,7 +221,7 @@ func (s *session) followRuns(cmd *cobra.Command, list *resource[api.RunSummary])
 		return err
 	}
 	if l.query.Has("until") || l.query.Has("q") {
-		return usagef("--follow does not go with --until and --search: it shows what happens from now on")
+		return flags.Usagef("--follow does not go with --until and --search: it shows what happens from now on")
 	}
 	s.noteUnknownHooks(l.query.Get("hook"))
 	wanted, table := newRunFilter(l.query), s.screen.Rows(list.columns...)

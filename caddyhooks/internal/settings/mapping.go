@@ -123,6 +123,9 @@ var (
 	reservedNames = []string{"wake", "agent", "runs"}
 )
 
+// IsBuiltIn reports whether a hook is always there, and no mapping.
+func IsBuiltIn(hook string) bool { return hook == "wake" || hook == "agent" }
+
 // Hook is a mapping that is ready for requests: its templates are parsed and its secret is resolved.
 type Hook struct {
 	Mapping

@@ -63,6 +63,14 @@ func (s *Screen) Line(parts ...Text) {
 	fmt.Fprintln(s.out, strings.TrimRight(line.String(), " "))
 }
 
+// Lines prints a text of several lines, each after a mark.
+func (s *Screen) Lines(mark Text, text string) {
+	for line := range strings.Lines(strings.TrimRight(text, "\n")) {
+		line = strings.TrimRight(line, "\r\n")
+		s.Line(mark, Plain(strings.ReplaceAll(line, "\t", "    ")))
+	}
+}
+
 // Note prints a line beside the answer.
 func (s *Screen) Note(format string, args ...any) {
 	fmt.Fprintln(s.err, Escaped(fmt.Sprintf(format, args...)))

@@ -47,6 +47,19 @@ func Create(path string, overwrite bool) (*NewFile, error) {
 	return CreateBeside(path)
 }
 
+// FolderError says why a file cannot be begun. The error itself has the name of a temporary file, which nobody knows.
+func FolderError(path string, err error) error {
+	var failed *fs.PathError
+	switch folder := filepath.Dir(path); {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("there is no folder %s: %w", folder, fs.ErrNotExist)
+	case errors.As(err, &failed):
+		return fmt.Errorf("no file can be made in the folder %s: %w", folder, failed.Err)
+	default:
+		return err
+	}
+}
+
 // ExistsError says that there is a file already.
 type ExistsError struct{ Path string }
 

@@ -1,23 +1,22 @@
-package cli
+package requests
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/adminclient"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/cli/flags"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
-func signVerb() *cobra.Command {
+// Sign is the verb sign.
+func Sign(open Opener) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sign {HOOK | --auth SCHEME | --header NAME [--prefix TEXT]} --payload FILE",
 		Short: "Prints the headers that sign a payload",
@@ -32,21 +31,20 @@ The secret is read from --secret-file or from $HOOKS_SECRET. Otherwise you are a
   caddy hooks sign github-issues --payload issue.json | curl -H @- --data-binary @issue.json https://example.com/api/hooks/github-issues
   caddy hooks sign --auth stripe --secret-file stripe.secret --payload event.json
   caddy hooks sign --header X-Signature --prefix sha256= --secret-file my.secret --payload - < body.json`,
-		Args:              takesOneAtMost,
-		RunE:              interruptible(runSign),
-		ValidArgsFunction: completeOne(completeHooks),
+		Args: flags.TakesOneAtMost,
+		RunE: flags.Interruptible(open.sign),
 	}
-	textFlag(cmd, "auth", "", "the scheme, as after auth in a Caddyfile: github, stripe, standard, hmac …",
-		completeWords(signingSchemes()...))
+	flags.AddText(cmd, "auth", "", "the scheme, as after auth in a Caddyfile: github, stripe, standard, hmac …",
+		flags.CompleteWords(signingSchemes()...))
 	cmd.Flags().String("header", "", "the header with an HMAC signature")
 	cmd.Flags().String("prefix", "", "with --header: what stands before the signature, such as sha256=")
-	textFlag(cmd, "algorithm", "", "with --header: sha256, sha512 or sha1 (default: sha256)",
-		completeWords(auth.SHA256, auth.SHA512, auth.SHA1))
+	flags.AddText(cmd, "algorithm", "", "with --header: sha256, sha512 or sha1 (default: sha256)",
+		flags.CompleteWords(auth.SHA256, auth.SHA512, auth.SHA1))
 	cmd.Flags().String("signed", "", "with --header: what is signed, as in '{@header.X-Timestamp}.{@body}' (default: the body)")
 	cmd.Flags().String("timestamp-header", "", "with --header, or --auth grafana: the header with the time of the signature")
 	cmd.Flags().String("url", "", "the URL that is called, where that is signed, too, as by Twilio")
-	noFiles(cmd, "header", "prefix", "signed", "timestamp-header", "url")
-	hookSecretInput.addFlags(cmd)
+	flags.NoFiles(cmd, "header", "prefix", "signed", "timestamp-header", "url")
+	hookSecretInput.AddFlags(cmd)
 	addPayloadFlag(cmd)
 	return cmd
 }
@@ -61,18 +59,18 @@ func signingSchemes() (names []string) {
 	return names
 }
 
-func runSign(ctx context.Context, cmd *cobra.Command, args []string) error {
+func (open Opener) sign(ctx context.Context, cmd *cobra.Command, args []string) error {
 	m, byFlags, err := mappingOfFlags(cmd)
 	if err != nil {
 		return err
 	}
 	switch {
 	case byFlags && len(args) > 0:
-		return usagef("a hook has a scheme already: leave --auth and --header out")
+		return flags.Usagef("a hook has a scheme already: leave --auth and --header out")
 	case !byFlags && len(args) == 0:
-		return usagef("whose signature is missing: the name of a hook, --auth <scheme> or --header <name>")
+		return flags.Usagef("whose signature is missing: the name of a hook, --auth <scheme> or --header <name>")
 	}
-	if err := hookSecretInput.check(cmd); err != nil {
+	if err := hookSecretInput.Check(cmd); err != nil {
 		return err
 	}
 	payload, err := readPayload(cmd)
@@ -83,16 +81,16 @@ func runSign(ctx context.Context, cmd *cobra.Command, args []string) error {
 	if byFlags {
 		signed, err = signHere(cmd, m, payload)
 	} else {
-		signed, err = signForHook(ctx, cmd, args[0], payload)
+		signed, err = open.signForHook(ctx, cmd, args[0], payload)
 	}
 	if err != nil {
 		return err
 	}
-	if wantsJSON(cmd) {
-		return printValue(cmd.OutOrStdout(), signed)
+	if flags.WantsJSON(cmd) {
+		return terminal.PrintJSON(cmd.OutOrStdout(), signed)
 	}
-	if asked := flagText(cmd, "url"); asked != "" && signed.URL != asked {
-		newScreen(cmd).Note("The URL is signed, too. Call %s", signed.URL)
+	if asked := flags.Text(cmd, "url"); asked != "" && signed.URL != asked {
+		flags.Screen(cmd).Note("The URL is signed, too. Call %s", signed.URL)
 	}
 	for _, h := range signed.Headers { // as curl and HTTP write them
 		fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", h.Name, h.Value)
@@ -103,17 +101,18 @@ func runSign(ctx context.Context, cmd *cobra.Command, args []string) error {
 // mappingOfFlags is the scheme that flags describe, and reports whether there is one.
 func mappingOfFlags(cmd *cobra.Command) (m settings.Mapping, given bool, err error) {
 	m = settings.Mapping{
-		AuthMode: flagText(cmd, "auth"), HMACHeader: flagText(cmd, "header"), HMACPrefix: flagText(cmd, "prefix"),
-		Algorithm: flagText(cmd, "algorithm"), Signed: flagText(cmd, "signed"), TimestampHeader: flagText(cmd, "timestamp-header"),
+		AuthMode: flags.Text(cmd, "auth"), HMACHeader: flags.Text(cmd, "header"), HMACPrefix: flags.Text(cmd, "prefix"),
+		Algorithm: flags.Text(cmd, "algorithm"), Signed: flags.Text(cmd, "signed"), TimestampHeader: flags.Text(cmd, "timestamp-header"),
 	}
 	if m.AuthMode == "" && m.HMACHeader != "" {
 		m.AuthMode = "hmac"
 	}
 	switch {
 	case m.AuthMode == "hmac" && m.HMACHeader == "":
-		return m, true, usagef("--header is missing: name the header with the signature")
+		return m, true, flags.Usagef("--header is missing: name the header with the signature")
 	case m.AuthMode != "hmac" && (m.HMACHeader+m.HMACPrefix+m.Algorithm+m.Signed != ""):
-		return m, true, usagef("--header, --prefix, --algorithm and --signed describe an HMAC signature: name its header, and no other scheme")
+		return m, true, flags.Usagef("--header, --prefix, --algorithm and --signed describe an HMAC signature: name its header, and no " +
+			"other scheme")
 	}
 	return m, m.AuthMode != "", nil
 }
@@ -121,13 +120,13 @@ func mappingOfFlags(cmd *cobra.Command) (m settings.Mapping, given bool, err err
 // signHere signs with a secret that is read here.
 func signHere(cmd *cobra.Command, m settings.Mapping, payload []byte) (*api.Signature, error) {
 	if s := settings.FindScheme(m.AuthMode); s != nil && !s.NeedsSecret() {
-		return nil, usagef("requests with auth %s are not signed", m.AuthMode)
+		return nil, flags.Usagef("requests with auth %s are not signed", m.AuthMode)
 	}
 	if settings.FindScheme(m.AuthMode) == nil { // before a secret is asked for
 		_, err := newCredential(m, "")
 		return nil, err
 	}
-	secret, err := hookSecretInput.read(cmd, newScreen(cmd))
+	secret, err := hookSecretInput.Read(cmd, flags.Screen(cmd))
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +141,7 @@ func signHere(cmd *cobra.Command, m settings.Mapping, payload []byte) (*api.Sign
 		return nil, fmt.Errorf("requests of %s are not signed: they carry the secret as it is, in the header %s", c.Scheme.Titled(),
 			c.OwnHeader()[0].Name)
 	}
-	headers, called, err := c.Headers(flagText(cmd, "url"), nil, payload, time.Now())
+	headers, called, err := c.Headers(flags.Text(cmd, "url"), nil, payload, time.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -151,54 +150,32 @@ func signHere(cmd *cobra.Command, m settings.Mapping, payload []byte) (*api.Sign
 }
 
 // signForHook has the running Caddy sign or, with a secret that is read here, uses the scheme of its hook.
-func signForHook(ctx context.Context, cmd *cobra.Command, hook string, payload []byte) (*api.Signature, error) {
-	if isBuiltIn(hook) {
+func (open Opener) signForHook(ctx context.Context, cmd *cobra.Command, hook string, payload []byte) (*api.Signature, error) {
+	if settings.IsBuiltIn(hook) {
 		return nil, fmt.Errorf("requests to %s are not signed: they carry the token", hook)
 	}
-	s, err := newSession(ctx, cmd)
+	caddy, err := open(ctx, cmd)
 	if err != nil {
 		return nil, err
 	}
-	secret, err := hookSecretInput.find(cmd)
+	secret, err := hookSecretInput.Find(cmd)
 	if err != nil {
 		return nil, err
 	}
 	if secret == "" {
-		return s.sign(hook, payload, nil)
+		return caddy.Sign(hook, payload, nil)
 	}
-	m, err := s.mapping(hook)
+	m, err := caddy.Mapping(hook)
 	if err != nil {
 		return nil, err
 	}
 	return signHere(cmd, m, payload)
 }
 
-// sign has the running Caddy sign a payload with the secret of a hook. See testParameters.
-func (s *session) sign(hook string, payload []byte, parameters url.Values) (*api.Signature, error) {
-	signed := new(api.Signature)
-	_, err := s.call(adminclient.Call{Method: http.MethodPost, Path: mappingPath(hook) + "/sign", Query: parameters, Body: payload,
-		ContentType: "application/octet-stream"}, signed)
-	if err != nil {
-		return nil, err
-	}
-	if len(signed.Headers) == 0 {
-		return nil, errors.New("this payload cannot be signed by Caddy: the hook takes a secret as it is, or the URL is signed, too, and not " +
-			"known there; use --secret-file, and --url for the URL")
-	}
-	return signed, nil
-}
-
-// mapping asks for a hook. Its secrets are masked.
-func (s *session) mapping(hook string) (settings.Mapping, error) {
-	var m settings.ShownMapping
-	_, err := s.get(mappingPath(hook), nil, &m)
-	return m.Mapping, err
-}
-
 // newCredential is settings.NewCredential for a scheme that somebody named.
 func newCredential(m settings.Mapping, secret string) (*settings.Credential, error) {
 	if m.AuthMode != "" && settings.FindScheme(m.AuthMode) == nil {
-		return nil, usagef("there is no scheme %q; there are %s", text.Abridge(m.AuthMode), text.List(settings.SchemeNames()))
+		return nil, flags.Usagef("there is no scheme %q; there are %s", text.Abridge(m.AuthMode), text.List(settings.SchemeNames()))
 	}
 	return settings.NewCredential(m, secret)
 }

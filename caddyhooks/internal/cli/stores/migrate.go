@@ -1,4 +1,4 @@
-package cli
+package stores
 
 import (
 	"cmp"
@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/cli/flags"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
@@ -23,7 +24,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres"
 )
 
-func migrateVerb() *cobra.Command {
+func Migrate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate --to DSN [--from FILE] [--schema NAME] [--dry-run]",
 		Short: "Moves runs and live settings from a bolt file to PostgreSQL",
@@ -56,10 +57,10 @@ type migratedJSON struct {
 }
 
 func runMigrate(cmd *cobra.Command, _ []string) error {
-	instance := cmp.Or(flagText(cmd, "instance"), "default")
-	to := &postgres.Postgres{DSN: flagText(cmd, "to"), Schema: flagText(cmd, "schema")}
+	instance := cmp.Or(flags.Text(cmd, "instance"), "default")
+	to := &postgres.Postgres{DSN: flags.Text(cmd, "to"), Schema: flags.Text(cmd, "schema")}
 	if to.DSN == "" {
-		return usagef("--to is missing: the DSN of the database, such as '{env.HOOKS_DSN}'")
+		return flags.Usagef("--to is missing: the DSN of the database, such as '{env.HOOKS_DSN}'")
 	}
 	if err := to.Provision(caddy.Context{}); err != nil {
 		return err
@@ -67,7 +68,7 @@ func runMigrate(cmd *cobra.Command, _ []string) error {
 	if err := to.CheckInstance(instance); err != nil {
 		return err
 	}
-	from := flagText(cmd, "from")
+	from := flags.Text(cmd, "from")
 	if from == "bolt" {
 		from = ""
 	}
@@ -79,17 +80,17 @@ func runMigrate(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	m := &migration{screen: newScreen(cmd), file: file, has: checked.Summary,
+	m := &migration{screen: flags.Screen(cmd), file: file, has: checked.Summary,
 		result: migratedJSON{From: file, To: to.Place(instance), Summary: checked.Summary}}
-	if !flagIsOn(cmd, "dry-run") {
-		if err := interruptible(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
-			return m.move(ctx, to, instance, flagText(cmd, "runner"))
+	if !flags.IsOn(cmd, "dry-run") {
+		if err := flags.Interruptible(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
+			return m.move(ctx, to, instance, flags.Text(cmd, "runner"))
 		})(cmd, nil); err != nil {
 			return err
 		}
 	}
-	if wantsJSON(cmd) {
-		return printValue(m.screen.Out(), m.result)
+	if flags.WantsJSON(cmd) {
+		return terminal.PrintJSON(m.screen.Out(), m.result)
 	}
 	m.show()
 	return nil
@@ -97,7 +98,7 @@ func runMigrate(cmd *cobra.Command, _ []string) error {
 
 // migration is a file that is moved.
 type migration struct {
-	screen printer
+	screen *terminal.Screen
 	file   string
 	has    bolt.Summary
 	result migratedJSON
@@ -165,7 +166,7 @@ func (m *migration) show() {
 	m.screen.Note("Now write store postgres in the Caddyfile, and start Caddy. The file is as it was: keep it until you are sure.")
 }
 
-func migrateStoreVerb() *cobra.Command {
+func MigrateStore() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate-store [--print] {--config FILE [--adapter NAME] [--dsn-env VARIABLE] | [--schema NAME] [DSN]}",
 		Short: "Makes the tables of a PostgreSQL store, or brings them up to date",
@@ -186,8 +187,8 @@ A DSN on the command line can be read by other users of this machine. Write '{en
   ADMIN_DSN=postgres://... caddy hooks migrate-store --config Caddyfile --dsn-env ADMIN_DSN
   caddy hooks migrate-store --print --role hooks | psql -v ON_ERROR_STOP=1 postgres://admin@db/hooks
   HOOKS_DSN=postgres://... caddy hooks migrate-store '{env.HOOKS_DSN}'`,
-		Args: takesOneAtMost,
-		RunE: interruptible(runMigrateStore),
+		Args: flags.TakesOneAtMost,
+		RunE: flags.Interruptible(runMigrateStore),
 	}
 	cmd.Flags().Bool("print", false, "print the SQL, and do nothing")
 	cmd.Flags().String("config", "", "the configuration of the nodes")
@@ -215,35 +216,35 @@ var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 func (m *storeMigration) check() error {
 	switch {
 	case m.config == "" && m.adapter != "":
-		return usagef("--adapter goes with --config")
+		return flags.Usagef("--adapter goes with --config")
 	case m.config == "" && m.dsnEnv != "":
-		return usagef("--dsn-env goes with --config; without it, write a DSN such as '{env.HOOKS_DSN}'")
+		return flags.Usagef("--dsn-env goes with --config; without it, write a DSN such as '{env.HOOKS_DSN}'")
 	case m.config != "" && len(m.dsn) > 0:
-		return usagef("with --config the DSN is that of the configuration; for that of a role that may do more, use --dsn-env")
+		return flags.Usagef("with --config the DSN is that of the configuration; for that of a role that may do more, use --dsn-env")
 	case m.config != "" && m.schema != "":
-		return usagef("with --config the schema is that of the configuration; use --instance to choose one")
+		return flags.Usagef("with --config the schema is that of the configuration; use --instance to choose one")
 	case m.prints && len(m.dsn) > 0 || m.prints && m.dsnEnv != "":
-		return usagef("with --print there is no DSN: give the output to psql")
+		return flags.Usagef("with --print there is no DSN: give the output to psql")
 	case !m.prints && m.role != "":
-		return usagef("--role goes with --print; otherwise the role of the DSN has the tables, and with --config and --dsn-env that of the " +
-			"configuration may use them")
+		return flags.Usagef("--role goes with --print; otherwise the role of the DSN has the tables, and with --config and --dsn-env that of " +
+			"the configuration may use them")
 	case !m.prints && m.from != 0:
-		return usagef("--from goes with --print; otherwise the version is looked up")
+		return flags.Usagef("--from goes with --print; otherwise the version is looked up")
 	case m.dsnEnv != "" && !variableName.MatchString(m.dsnEnv):
-		return usagef("--dsn-env takes the name of an environment variable, and not a DSN")
+		return flags.Usagef("--dsn-env takes the name of an environment variable, and not a DSN")
 	case m.dsnEnv != "" && os.Getenv(m.dsnEnv) == "":
-		return usagef("--dsn-env names the environment variable %s, which is not set", m.dsnEnv)
+		return flags.Usagef("--dsn-env names the environment variable %s, which is not set", m.dsnEnv)
 	case !m.prints && m.config == "" && len(m.dsn) == 0:
-		return usagef("what to bring up to date is missing: --config <file>, or a DSN such as '{env.HOOKS_DSN}'; or use --print")
+		return flags.Usagef("what to bring up to date is missing: --config <file>, or a DSN such as '{env.HOOKS_DSN}'; or use --print")
 	}
 	return nil
 }
 
 func runMigrateStore(ctx context.Context, cmd *cobra.Command, args []string) error {
 	m := &storeMigration{
-		prints: flagIsOn(cmd, "print"), config: flagText(cmd, "config"), adapter: flagText(cmd, "adapter"), dsnEnv: flagText(cmd, "dsn-env"),
-		schema: flagText(cmd, "schema"), role: flagText(cmd, "role"), instance: flagText(cmd, "instance"),
-		from: flagNumber(cmd, "from"), dsn: args,
+		prints: flags.IsOn(cmd, "print"), config: flags.Text(cmd, "config"), adapter: flags.Text(cmd, "adapter"),
+		dsnEnv: flags.Text(cmd, "dsn-env"), schema: flags.Text(cmd, "schema"), role: flags.Text(cmd, "role"),
+		instance: flags.Text(cmd, "instance"), from: flags.Number(cmd, "from"), dsn: args,
 	}
 	if err := m.check(); err != nil {
 		return err
@@ -283,7 +284,7 @@ func (m *storeMigration) stores(ctx context.Context) ([]configuredStore, error) 
 func (m *storeMigration) print(cmd *cobra.Command, schema, role string) error {
 	script, err := postgres.MigrationSQL(schema, role, m.from)
 	if err != nil {
-		return &usageError{err.Error()}
+		return flags.WrongUsage(err)
 	}
 	fmt.Fprint(cmd.OutOrStdout(), script)
 	return nil

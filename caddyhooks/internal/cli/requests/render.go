@@ -1,11 +1,9 @@
-package cli
+package requests
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -13,15 +11,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/adminclient"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/cli/flags"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
-func renderVerb() *cobra.Command {
+// Render is the verb render.
+func Render(open Opener) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "render {HOOK | --template TEXT | --template-file FILE} --payload FILE",
 		Short: "Shows the message that a template or a hook makes of a payload",
@@ -35,41 +34,51 @@ data, and you are told if the hook would ignore the payload. With a hook and a t
   caddy hooks render --template 'Issue #{issue.number}: {issue.title}' --payload issue.json
   caddy hooks render --template-file issue.txt --payload - < issue.json
   caddy hooks render github-issues --payload issue.json --header 'X-GitHub-Event: issues'`,
-		Args:              takesOneAtMost,
-		RunE:              interruptible(runRender),
-		ValidArgsFunction: completeOne(completeHooks),
+		Args: flags.TakesOneAtMost,
+		RunE: flags.Interruptible(open.render),
 	}
 	cmd.Flags().String("template", "", "the template, in single quotes")
 	cmd.Flags().String("template-file", "", "a file with the template, or - for standard input")
 	_ = cmd.MarkFlagFilename("template-file")
 	addPayloadFlag(cmd)
 	addHeaderFlag(cmd)
-	textFlag(cmd, "query", "", queryUsage, cobra.NoFileCompletions)
-	noFiles(cmd, "template")
+	flags.AddText(cmd, "query", "", QueryUsage, cobra.NoFileCompletions)
+	flags.NoFiles(cmd, "template")
 	return cmd
 }
 
-func runRender(ctx context.Context, cmd *cobra.Command, args []string) error {
+func (open Opener) render(ctx context.Context, cmd *cobra.Command, args []string) error {
 	template, given, err := readTemplate(cmd)
 	if err != nil {
 		return err
 	}
 	if !given && len(args) == 0 {
-		return usagef("what to render is missing: the name of a hook, --template <text> or --template-file <file>")
+		return flags.Usagef("what to render is missing: the name of a hook, --template <text> or --template-file <file>")
 	}
 	asked := api.PreviewRequest{}
 	if asked.Header, err = readHeaders(cmd); err != nil {
 		return err
 	}
-	if asked.Query, err = url.ParseQuery(flagText(cmd, "query")); err != nil {
-		return usagef("--query cannot be read: %v", err)
+	if asked.Query, err = url.ParseQuery(flags.Text(cmd, "query")); err != nil {
+		return flags.Usagef("--query cannot be read: %v", err)
 	}
 	if asked.Payload, err = readPayload(cmd); err != nil {
 		return err
 	}
 	shown := intake.PreviewMapping(settings.Mapping{Action: engine.Agent, Body: "auto", MessageTemplate: template}, asked)
 	if len(args) > 0 {
-		if shown, err = askPreview(ctx, cmd, args[0], template, given, asked); err != nil {
+		if settings.IsBuiltIn(args[0]) {
+			return fmt.Errorf("%s has no template: its message is the one in the payload", args[0])
+		}
+		caddy, err := open(ctx, cmd)
+		if err != nil {
+			return err
+		}
+		replaced := &template
+		if !given {
+			replaced = nil
+		}
+		if shown, err = caddy.Preview(args[0], replaced, asked); err != nil {
 			return err
 		}
 	}
@@ -81,60 +90,35 @@ func runRender(ctx context.Context, cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if wantsJSON(cmd) {
-		return printValue(cmd.OutOrStdout(), shown)
+	if flags.WantsJSON(cmd) {
+		return terminal.PrintJSON(cmd.OutOrStdout(), shown)
 	}
-	printPreview(shown, newScreen(cmd))
+	printPreview(shown, flags.Screen(cmd))
 	return nil
 }
 
 // readTemplate reads --template or --template-file, and reports whether there is one.
 func readTemplate(cmd *cobra.Command) (text string, given bool, err error) {
-	file := flagText(cmd, "template-file")
+	file := flags.Text(cmd, "template-file")
 	inline := cmd.Flags().Changed("template")
 	switch {
 	case inline && file != "":
-		return "", false, usagef("--template and --template-file do not go together")
-	case file == "-" && flagText(cmd, "payload") == "-":
-		return "", false, usagef("the template and the payload cannot both come from standard input")
+		return "", false, flags.Usagef("--template and --template-file do not go together")
+	case file == "-" && flags.Text(cmd, "payload") == "-":
+		return "", false, flags.Usagef("the template and the payload cannot both come from standard input")
 	case file == "":
-		return flagText(cmd, "template"), inline, nil
+		return flags.Text(cmd, "template"), inline, nil
 	}
 	const maxTemplate = 1 << 20
-	data, err := readInput(cmd, file, maxTemplate)
+	data, err := flags.ReadInput(cmd, file, maxTemplate)
 	if err != nil {
 		return "", false, fmt.Errorf("reading the template: %w", err)
 	}
 	return string(data), true, nil
 }
 
-// askPreview asks a running Caddy what a hook makes of a request.
-func askPreview(ctx context.Context, cmd *cobra.Command, hook, template string, replaced bool, asked api.PreviewRequest) (*api.Preview,
-	error) {
-	if isBuiltIn(hook) {
-		return nil, fmt.Errorf("%s has no template: its message is the one in the payload", hook)
-	}
-	s, err := newSession(ctx, cmd)
-	if err != nil {
-		return nil, err
-	}
-	var mapping map[string]json.RawMessage
-	if _, err := s.get(mappingPath(hook), nil, &mapping); err != nil {
-		return nil, err
-	}
-	if replaced {
-		mapping["messageTemplate"] = text.JSONString(template)
-	}
-	body := text.PlainJSON(map[string]any{
-		"mapping": mapping, "payload": string(asked.Payload), "headers": asked.Header, "query": asked.Query.Encode(),
-	})
-	shown := new(api.Preview)
-	_, err = s.call(adminclient.Call{Method: http.MethodPost, Path: "preview", Body: body}, shown)
-	return shown, err
-}
-
 // printPreview prints the message, and beside it what there is to know about it.
-func printPreview(p *api.Preview, screen printer) {
+func printPreview(p *api.Preview, screen *terminal.Screen) {
 	var line []terminal.Text
 	for _, segment := range p.Message {
 		for i, text := range strings.Split(segment.Text, "\n") {

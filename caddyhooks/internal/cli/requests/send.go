@@ -1,4 +1,7 @@
-package cli
+// Package requests has the commands that make a request to a hook: send, sign and render. They ask a running Caddy only for what they do
+// not know: a hook, its signature, and what it makes of a request. The package imports api, auth, intake, settings, oneline, text and
+// terminal and flags.
+package requests
 
 import (
 	"bytes"
@@ -19,9 +22,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/adminclient"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/cli/flags"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
@@ -29,7 +32,24 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
-func sendVerb() *cobra.Command {
+// Caddy is what a running Caddy is asked for.
+type Caddy interface {
+	About() (api.About, error)
+	// Mapping is a hook, with its secrets masked.
+	Mapping(hook string) (settings.Mapping, error)
+	// Preview is what a hook makes of a request, with another template unless that is nil.
+	Preview(hook string, template *string, asked api.PreviewRequest) (*api.Preview, error)
+	// Sign signs a payload with the secret of a hook. See Parameters.
+	Sign(hook string, payload []byte, parameters url.Values) (*api.Signature, error)
+	// WhyOff is why webhooks are off, with the command that helps.
+	WhyOff(cmd *cobra.Command, reason string) string
+}
+
+// Opener finds the running Caddy that flags name. Verbs call it only if they have to ask.
+type Opener func(ctx context.Context, cmd *cobra.Command) (Caddy, error)
+
+// Send is the verb send.
+func Send(open Opener) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "send HOOK {--payload FILE | --example}",
 		Short: "Sends a webhook to the site, as its sender would",
@@ -51,31 +71,30 @@ If the certificate of the site is one of Caddy's own, set SSL_CERT_FILE to its r
   caddy hooks send github-issues --example
   echo '{"text": "The backup is done"}' | caddy hooks send wake --payload - --token-file token
   caddy hooks send agent --payload question.json --url https://example.com/api/hooks --repeat 20`,
-		Args:              takesOne("the hook"),
-		RunE:              interruptible(runSend),
-		ValidArgsFunction: completeOne(completeAllHooks),
+		Args: flags.TakesOne("the hook"),
+		RunE: flags.Interruptible(open.send),
 	}
-	addRequestFlags(cmd)
+	AddFlags(cmd)
 	cmd.Flags().String("url", "", "where the hooks are, as in https://example.com/api/hooks (default: the site of the running configuration)")
-	textFlag(cmd, "auth", "", "the scheme of the hook, such as github, if no running Caddy is to be asked for it",
-		completeWords(settings.SchemeNames()...))
+	flags.AddText(cmd, "auth", "", "the scheme of the hook, such as github, if no running Caddy is to be asked for it",
+		flags.CompleteWords(settings.SchemeNames()...))
 	cmd.Flags().Int("repeat", 1, "send it so many times, one after the other, and sum up")
 	cmd.Flags().Bool("insecure", false, "send a token or a secret over plain HTTP to another machine, too")
-	noFiles(cmd, "url", "repeat")
-	hookSecretInput.addFlags(cmd)
-	tokenInput.addFlags(cmd)
+	flags.NoFiles(cmd, "url", "repeat")
+	hookSecretInput.AddFlags(cmd)
+	tokenInput.AddFlags(cmd)
 	return cmd
 }
 
 // maxRepeat bounds --repeat: this is for trying things out, and no load generator.
 const maxRepeat = 100_000
 
-func runSend(ctx context.Context, cmd *cobra.Command, args []string) error {
-	repeat := flagNumber(cmd, "repeat")
+func (open Opener) send(ctx context.Context, cmd *cobra.Command, args []string) error {
+	repeat := flags.Number(cmd, "repeat")
 	if repeat < 1 || repeat > maxRepeat {
-		return usagef("--repeat must be from 1 to %d", maxRepeat)
+		return flags.Usagef("--repeat must be from 1 to %d", maxRepeat)
 	}
-	s, err := newSending(ctx, cmd, args[0])
+	s, err := open.newSending(ctx, cmd, args[0])
 	if err != nil {
 		return err
 	}
@@ -88,8 +107,8 @@ func runSend(ctx context.Context, cmd *cobra.Command, args []string) error {
 		return err
 	}
 	refused := s.refusal(sent)
-	if wantsJSON(cmd) {
-		err = printValue(cmd.OutOrStdout(), sent)
+	if flags.WantsJSON(cmd) {
+		err = terminal.PrintJSON(cmd.OutOrStdout(), sent)
 	} else if refused == nil {
 		s.print(sent)
 	}
@@ -99,8 +118,8 @@ func runSend(ctx context.Context, cmd *cobra.Command, args []string) error {
 // sending is what is sent, and how.
 type sending struct {
 	cmd        *cobra.Command
-	screen     printer
-	session    *session // nil if no running Caddy is asked
+	screen     *terminal.Screen
+	caddy      Caddy // nil if no running Caddy is asked
 	about      api.About
 	hook       string
 	mapping    settings.Mapping // as far as it is known
@@ -113,33 +132,33 @@ type sending struct {
 	client     *http.Client
 }
 
-func newSending(ctx context.Context, cmd *cobra.Command, hook string) (*sending, error) {
-	s := &sending{cmd: cmd, screen: newScreen(cmd), hook: hook}
-	base, scheme := flagText(cmd, "url"), flagText(cmd, "auth")
-	err := errors.Join(hookSecretInput.check(cmd), tokenInput.check(cmd), checkBase(base))
+func (open Opener) newSending(ctx context.Context, cmd *cobra.Command, hook string) (*sending, error) {
+	s := &sending{cmd: cmd, screen: flags.Screen(cmd), hook: hook}
+	base, scheme := flags.Text(cmd, "url"), flags.Text(cmd, "auth")
+	err := errors.Join(hookSecretInput.Check(cmd), tokenInput.Check(cmd), checkBase(base))
 	if err != nil {
 		return nil, err
 	}
-	if s.header, s.payload, err = readRequest(cmd); err != nil {
+	if s.header, s.payload, err = Read(cmd); err != nil {
 		return nil, err
 	}
-	builtIn := isBuiltIn(hook)
+	builtIn := settings.IsBuiltIn(hook)
 	if base == "" || !builtIn && scheme == "" {
-		if s.session, err = newSession(ctx, cmd); err != nil {
+		if s.caddy, err = open(ctx, cmd); err != nil {
 			return nil, err
 		}
-		if _, err = s.session.get("about", nil, &s.about); err != nil {
+		if s.about, err = s.caddy.About(); err != nil {
 			return nil, err
 		}
 	}
 	m := settings.Mapping{AuthMode: scheme}
 	if !builtIn && scheme == "" {
-		if m, err = s.session.mapping(hook); err != nil {
+		if m, err = s.caddy.Mapping(hook); err != nil {
 			return nil, err
 		}
 	}
 	s.mapping = m
-	if flagIsOn(cmd, "example") {
+	if flags.IsOn(cmd, "example") {
 		example, err := intake.ExampleFor(hook, m, s.header)
 		if err != nil {
 			return nil, err
@@ -149,7 +168,7 @@ func newSending(ctx context.Context, cmd *cobra.Command, hook string) (*sending,
 	intake.WithContentType(s.header, s.payload)
 	if base == "" {
 		if len(s.about.URLs) == 0 {
-			return nil, usagef("the running configuration does not tell where the site is called: name that by --url, as in " +
+			return nil, flags.Usagef("the running configuration does not tell where the site is called: name that by --url, as in " +
 				"https://example.com/api/hooks")
 		}
 		base = s.about.URLs[0]
@@ -175,15 +194,15 @@ func newSending(ctx context.Context, cmd *cobra.Command, hook string) (*sending,
 
 // checkPrivacy refuses to send a token or a secret where others can read it on its way. A signature tells nobody the secret.
 func (s *sending) checkPrivacy() error {
-	if s.credential == nil || s.credential.Secret == "" || s.credential.IsSigned() || flagIsOn(s.cmd, "insecure") {
+	if s.credential == nil || s.credential.Secret == "" || s.credential.IsSigned() || flags.IsOn(s.cmd, "insecure") {
 		return nil
 	}
 	called, err := url.Parse(s.url)
 	if err != nil || called.Scheme == "https" || isThisMachine(called.Hostname()) {
 		return err
 	}
-	return usagef("the token or secret would go to %s as it is, over plain HTTP, and others could read it on its way: name an https URL by "+
-		"--url, or say --insecure if only you can read it there", s.url)
+	return flags.Usagef("the token or secret would go to %s as it is, over plain HTTP, and others could read it on its way: name an https "+
+		"URL by --url, or say --insecure if only you can read it there", s.url)
 }
 
 // isThisMachine reports whether a host is the machine itself for certain.
@@ -203,10 +222,10 @@ func checkBase(base string) error {
 	parsed, err := url.Parse(base)
 	switch {
 	case err == nil && parsed.User != nil:
-		return &usageError{"--url must not have a user and a password: " + othersCanRead}
+		return flags.Usagef("--url must not have a user and a password: %s", flags.OthersCanRead)
 	case err != nil || parsed.Host == "" || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.RawQuery != "" ||
 		parsed.Fragment != "":
-		return usagef("--url must be where the hooks are, as in https://example.com/api/hooks")
+		return flags.Usagef("--url must be where the hooks are, as in https://example.com/api/hooks")
 	}
 	return nil
 }
@@ -223,20 +242,20 @@ func (s *sending) readCredential(m settings.Mapping, ofHook bool) (err error) {
 	switch {
 	case scheme == nil: // of which newCredential tells
 	case scheme == settings.BearerScheme:
-		if flagText(s.cmd, hookSecretInput.file) != "" {
-			return usagef("%s takes the token, and no secret of its own: use --token-file", s.hook)
+		if flags.Text(s.cmd, hookSecretInput.File) != "" {
+			return flags.Usagef("%s takes the token, and no secret of its own: use --token-file", s.hook)
 		}
-		secret, err = tokenInput.read(s.cmd, s.screen)
+		secret, err = tokenInput.Read(s.cmd, s.screen)
 	case scheme.NeedsSecret():
-		if flagText(s.cmd, tokenInput.file) != "" {
-			return usagef("%s takes a secret of its own, and not the token: use --secret-file", s.hook)
+		if flags.Text(s.cmd, tokenInput.File) != "" {
+			return flags.Usagef("%s takes a secret of its own, and not the token: use --secret-file", s.hook)
 		}
-		secret, err = hookSecretInput.find(s.cmd)
+		secret, err = hookSecretInput.Find(s.cmd)
 		if err == nil && secret == "" && ofHook && scheme.Signs() {
 			return nil
 		}
 		if err == nil && secret == "" {
-			secret, err = hookSecretInput.read(s.cmd, s.screen)
+			secret, err = hookSecretInput.Read(s.cmd, s.screen)
 		}
 	}
 	if err != nil {
@@ -308,7 +327,7 @@ func (s *sending) sign() (headers []auth.Header, called string, err error) {
 	if s.credential != nil {
 		return s.credential.Headers(s.url, s.header, s.payload, time.Now())
 	}
-	signed, err := s.session.sign(s.hook, s.payload, testParameters(s.header, s.query))
+	signed, err := s.caddy.Sign(s.hook, s.payload, Parameters(s.header, s.query))
 	if err != nil {
 		return nil, "", err
 	}
@@ -366,14 +385,14 @@ func (s *sending) print(sent *sentJSON) {
 		add("  ignored: a condition of the hook leaves it out; headers that it looks at are given by --header")
 	case sent.RunID != "":
 		line = append(line, terminal.Plain("  run "), terminal.Bold(sent.RunID))
-		next = nextCommand(s.cmd, "show", sent.RunID)
+		next = flags.NextCommand(s.cmd, "show", sent.RunID)
 	case len(sent.outcome.Runs)+len(sent.outcome.ChatIDs) > 0:
 		add(fmt.Sprintf("  %d runs", len(sent.outcome.Runs)+len(sent.outcome.ChatIDs)))
-		next = nextCommand(s.cmd, "runs", "--hook", s.hook)
+		next = flags.NextCommand(s.cmd, "runs", "--hook", s.hook)
 	}
 	if sent.ChatID != "" {
 		add("  chat " + sent.ChatID)
-		next = cmp.Or(next, nextCommand(s.cmd, "runs", "--chat", sent.ChatID))
+		next = cmp.Or(next, flags.NextCommand(s.cmd, "runs", "--chat", sent.ChatID))
 	}
 	if sent.Replayed {
 		add("  (the answer to an earlier request)")
@@ -384,7 +403,7 @@ func (s *sending) print(sent *sentJSON) {
 	}
 	s.screen.Line(line...)
 	if sent.outcome.Status != "accepted" && sent.outcome.Status != "ignored" && sent.text != "" {
-		s.screen.printLines(terminal.Plain(""), sent.text)
+		s.screen.Lines(terminal.Plain(""), sent.text)
 	}
 	if preview.Missing > 0 && preview.Ignored == "" {
 		s.screen.Note("%s", missingPlaceholders(preview))
@@ -415,9 +434,9 @@ func (s *sending) refusal(sent *sentJSON) error {
 	case sent.location != "" && sent.Status < http.StatusBadRequest:
 		return fmt.Errorf("%s answers %d and points to %s: use that by --url", s.url, sent.Status, oneline.Of(sent.location, maxSentence))
 	case sent.RunID != "":
-		return fmt.Errorf("the run did not complete: %d %s\n%s", sent.Status, sentence, nextCommand(s.cmd, "show", sent.RunID))
+		return fmt.Errorf("the run did not complete: %d %s\n%s", sent.Status, sentence, flags.NextCommand(s.cmd, "show", sent.RunID))
 	case sent.Status == http.StatusNotFound && s.about.OffBecause != "":
-		return fmt.Errorf("%s refuses it, since webhooks are off: %s", s.url, whyOff(s.cmd, s.about.OffBecause))
+		return fmt.Errorf("%s refuses it, since webhooks are off: %s", s.url, s.caddy.WhyOff(s.cmd, s.about.OffBecause))
 	}
 	return fmt.Errorf("%s refuses it: %d %s", s.url, sent.Status, sentence)
 }
@@ -462,8 +481,8 @@ func (s *sending) sendAll(ctx context.Context, times int) error {
 	}
 	slices.Sort(took)
 	sum.Median, sum.P95, sum.Longest = took[len(took)/2], took[(len(took)-1)*95/100], took[len(took)-1]
-	if wantsJSON(s.cmd) {
-		if err := printValue(s.cmd.OutOrStdout(), sum); err != nil {
+	if flags.WantsJSON(s.cmd) {
+		if err := terminal.PrintJSON(s.cmd.OutOrStdout(), sum); err != nil {
 			return err
 		}
 	} else {
@@ -484,7 +503,7 @@ func (s *sending) printSum(sum *sentSum) {
 	}
 	line = append(line, terminal.Plain(fmt.Sprintf("   median %s   95 %% %s   longest %s", milliseconds(sum.Median), milliseconds(sum.P95),
 		milliseconds(sum.Longest))),
-		terminal.Faint("        "+nextCommand(s.cmd, "runs", "--hook", s.hook)))
+		terminal.Faint("        "+flags.NextCommand(s.cmd, "runs", "--hook", s.hook)))
 	s.screen.Line(line...)
 	if sum.Replayed > 0 {
 		s.screen.Note("%d of them were taken for repetitions of an earlier one, and became no run of their own.", sum.Replayed)
@@ -504,59 +523,8 @@ func (sum *sentSum) refusal() error {
 	return fmt.Errorf("%d of %d were refused:%s", refused, sum.Sent, why)
 }
 
-func tryVerb() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "try HOOK {--payload FILE | --example} [--wait]",
-		Short: "Starts a run of a hook that sends nothing out",
-		Long: `
-Starts a real run of a custom hook, in the chat test: and the name of the hook. Nothing is sent out: no callback, and no message to a
-channel. The payload needs no signature, and webhooks may be off.
-
-  caddy hooks try github-issues --payload issue.json --header 'X-GitHub-Event: issues' --wait
-  caddy hooks try github-issues --example --wait`,
-		Args:              withPayload(takesOne("the hook")),
-		RunE:              withSession(runTry),
-		ValidArgsFunction: completeOne(completeHooks),
-	}
-	addRequestFlags(cmd)
-	textFlag(cmd, "query", "", queryUsage, cobra.NoFileCompletions)
-	cmd.Flags().Bool("wait", false, "wait until the run has ended, and show its answer")
-	return cmd
-}
-
-func runTry(s *session, cmd *cobra.Command, args []string) error {
-	if isBuiltIn(args[0]) {
-		return fmt.Errorf("%s has no template to try: send it with %s", args[0],
-			nextCommand(cmd, "send", args[0], "--payload", flagText(cmd, "payload")))
-	}
-	header, payload, err := readRequest(cmd)
-	if err != nil {
-		return err
-	}
-	req := &intake.Request{Header: header, Body: payload}
-	if flagIsOn(cmd, "example") {
-		m, err := s.mapping(args[0])
-		if err != nil {
-			return err
-		}
-		if req, err = intake.ExampleFor(args[0], m, header); err != nil {
-			return err
-		}
-	}
-	query := testParameters(req.Header, cmp.Or(flagText(cmd, "query"), req.Values.Encode()))
-	call := adminclient.Call{Method: http.MethodPost, Path: mappingPath(args[0]) + "/test", Query: query, Body: req.Body}
-	if !flagIsOn(cmd, "wait") {
-		return s.callRun(cmd, call, func(*api.Run) terminal.Text { return terminal.Good("started") })
-	}
-	var run api.Run
-	if _, err := s.call(call, &run); err != nil {
-		return err
-	}
-	return s.showEnd(cmd, run.RunID)
-}
-
-// testParameters are the parameters by which the admin API is told the headers and the query of a request.
-func testParameters(header http.Header, query string) url.Values {
+// Parameters are the parameters by which the admin API is told the headers and the query of a request.
+func Parameters(header http.Header, query string) url.Values {
 	parameters := make(url.Values)
 	var lines []string
 	for name, values := range header {
@@ -571,61 +539,4 @@ func testParameters(header http.Header, query string) url.Values {
 		parameters.Set("query", query)
 	}
 	return parameters
-}
-
-// pollPause is the pause between two questions about something that takes its time.
-const pollPause = 200 * time.Millisecond
-
-// showEnd waits until a run has ended, and shows its answer.
-func (s *session) showEnd(cmd *cobra.Command, runID string) error {
-	progress := s.screen.Progress()
-	defer progress.Close()
-	for start := time.Now(); ; {
-		var run api.Run
-		answer, err := s.get("runs/"+url.PathEscape(runID), nil, &run)
-		if err != nil {
-			return err
-		}
-		if run.Status.Ended() {
-			progress.Close()
-			return s.printEnd(cmd, answer, run)
-		}
-		progress.Show("%s for %s", run.Status, time.Since(start).Round(time.Second))
-		if err := s.pause(pollPause); err != nil {
-			return err
-		}
-	}
-}
-
-func (s *session) printEnd(cmd *cobra.Command, answer []byte, run api.Run) error {
-	if s.json {
-		if err := s.printJSON(answer); err != nil {
-			return err
-		}
-	} else {
-		look := terminal.Good
-		if run.Reply == nil {
-			look = terminal.Bad
-		}
-		s.screen.printRun(cmd, look(statusWord(run.Status)), &run)
-		if run.Reply != nil {
-			s.screen.printLines(terminal.Plain(""), *run.Reply)
-		}
-	}
-	if run.Reply == nil {
-		return fmt.Errorf("the run did not complete: %s", cmp.Or(terminal.Escaped(run.ErrorMessage), string(run.Status)))
-	}
-	return nil
-}
-
-// pause waits, unless nobody waits any more.
-func (s *session) pause(d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-s.ctx.Done():
-		return s.ctx.Err()
-	}
 }
