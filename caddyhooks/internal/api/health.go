@@ -33,4 +33,6 @@ const (
 	StoreDiskFull     = "store_disk_full"
 	QueueNearlyFull   = "queue_nearly_full"
 	RunnerUnreachable = "runner_unreachable"
+	IsPaused          = "paused" // an operator has paused something; the instance is ready all the same
+	IsPaced           = "paced"  // an operator lets runs of something start at a rate, likewise
 )

@@ -89,6 +89,7 @@ var (
 	SettingsProblems = gauge("settings_problems", "Live settings and hooks that are left out; GET /hooks/settings says why.")
 	EventStreams     = gauge("event_streams", "Open event streams, of the dashboard and of runs.")
 	RunnerUp         = gauge("runner_up", "0 while the state of a runner is unreachable or busy, and its runs wait.", "runner")
+	Paused           = gauge("paused", "How many hooks, chats and runners operators have paused, and 1 for all. Paces do not count.", "what")
 	StoreUp          = gauge("store_up", "0 while the store cannot be reached or written to, is broken, or does not answer in time.")
 	BuildInfo        = prometheus.NewDesc(metricsPrefix+"build_info", "Always 1, without hooks_instance.",
 		[]string{"version"}, nil)
@@ -97,7 +98,7 @@ var (
 // Gauges lists them.
 var Gauges = []*prometheus.Desc{
 	QueueDepth, QueueLimit, QueueOldest, RunsRunning, WorkersAtOnce, PendingOf, DeadOf, StoreBytes, SettingsProblems, EventStreams,
-	RunnerUp, StoreUp, BuildInfo,
+	RunnerUp, Paused, StoreUp, BuildInfo,
 }
 
 func gauge(name, help string, labels ...string) *prometheus.Desc {

@@ -27,6 +27,14 @@ type AgainRequest struct {
 	ChatID  string `json:"chatId,omitempty"`  // start the run in another chat; of one run alone
 }
 
+// PauseRequest says what to pause.
+type PauseRequest struct {
+	What   string `json:"what"`             // "hook", "chat", "runner" or "all"
+	Name   string `json:"name,omitempty"`   // of the hook, the chat or the runner
+	Reason string `json:"reason,omitempty"` // shown to operators, at most 200 bytes
+	Rate   string `json:"rate,omitempty"`   // how many of its runs start all the same, on each node, such as 10/s
+}
+
 // PreviewRequest asks what a hook would make of a request.
 type PreviewRequest struct {
 	Mapping settings.Mapping `json:"mapping"`           // the hook, which need not be saved
@@ -119,6 +127,13 @@ var Operators = &Document{
 			answers: answered("200", isJSON([]api.Runner{}))},
 		{method: "POST", path: "/runners/{name}/try", id: "tryRunner", tag: "tries", summary: "Make one turn to test a runner",
 			answers: answered("200", isJSON(api.RunnerTry{}))},
+		{method: "GET", path: "/pauses", id: "pauses", tag: "runs", summary: "List what is paused",
+			answers: answered("200", isJSON(api.PauseList{}))},
+		{method: "POST", path: "/pauses", id: "pause", tag: "runs", summary: "Pause a hook, a chat, a runner or everything",
+			text:    "Runs are accepted and not started. With a rate, so many start all the same. It replaces the pause of the same thing.",
+			headers: []string{"Hooks-Operator"}, body: isJSON(PauseRequest{}), answers: answered("200", isJSON(api.Pause{}))},
+		{method: "DELETE", path: "/pauses", id: "resume", tag: "runs", summary: "Resume what is paused, at once",
+			query: []string{"what", "name"}, headers: []string{"Hooks-Operator"}, answers: answered("204", nil)},
 		{method: "GET", path: "/runs", id: "runs", tag: "runs", summary: "List runs, the newest first",
 			query: append(append([]string(nil), api.RunFilters...), "limit", "cursor"), answers: answered("200", isJSON(api.RunsPage{}))},
 		{method: "GET", path: "/runs/{id}", id: "run", tag: "runs", summary: "Show a run", answers: answered("200", isJSON(api.RunDetails{}))},

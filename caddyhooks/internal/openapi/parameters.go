@@ -20,11 +20,13 @@ var queryTexts = map[string]string{
 	"of":      "runs, chat or deliveries.",
 	"channel": "The name of a channel.",
 	"host":    "The host of callbacks.",
+	"what":    "hook, chat, runner or all.",
+	"name":    "The name of the hook, the chat or the runner. all has none.",
 }
 
 // requiredQuery are the parameters that must be there, by the id of their operation.
 var requiredQuery = []string{"chat chatId", "samples hook", "runsAgain status", "dropDeliveries status", "retryDeliveries status",
-	"export of"}
+	"export of", "resume what"}
 
 var headerTexts = map[string]string{
 	"Accept":                           "text/event-stream asks for the answer while the agent works.",

@@ -56,6 +56,17 @@ func describeChange(from api.Origin, before, after *settings.Settings) *api.Sett
 			add(settings.PartName(was.Name), func() (any, any) { return changedFields(was, nil) })
 		}
 	}
+	for i := range after.Pauses {
+		is := &after.Pauses[i]
+		if was := findPause(before.Pauses, is); was == nil || *was != *is {
+			add(settings.PausePart(is), func() (any, any) { return pauseOrNil(was), is })
+		}
+	}
+	for i := range before.Pauses {
+		if was := &before.Pauses[i]; findPause(after.Pauses, was) == nil {
+			add(settings.PausePart(was), func() (any, any) { return was, nil })
+		}
+	}
 	if change.Changes == nil {
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/starts"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/observe"
 )
 
@@ -91,6 +92,9 @@ func (in *Instance) collect(metrics chan<- prometheus.Metric) {
 	show(observe.EventStreams, float64(s.Events.streamCount()+s.RunStreams.streamCount()))
 	if active := in.Active.Load(); active != nil {
 		show(observe.SettingsProblems, float64(len(active.Problems)))
+		for _, what := range starts.Kinds {
+			show(observe.Paused, float64(countPaused(active.Settings.Pauses, what)), string(what))
+		}
 	}
 	figures, err := s.Figures.Ask(s.Engine)
 	down := in.RunnersDown() // after the store, which may take a while: this is of now, as health is

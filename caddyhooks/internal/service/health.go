@@ -95,6 +95,9 @@ func (in *Instance) Health() (h health) {
 
 // addRunners adds the runners that take on no turns. If there are no others, the instance is not ready.
 func (h *health) addRunners(in *Instance) {
+	if active := in.Active.Load(); active != nil {
+		h.Degraded = pauseProblems(active.Settings.Pauses)
+	}
 	runners := in.RunnersDown()
 	for _, runner := range runners {
 		why := "cannot be reached"

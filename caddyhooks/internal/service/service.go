@@ -51,6 +51,7 @@ type Service struct {
 	changed   map[string]int64 // the number of the last change of each part of the live settings; see etag
 	revision  int64            // of the live settings
 	loaded    bool             // the live settings were read
+	pauses    []settings.Pause // that the engine has
 	held      []*Instance      // whose start waits for that
 	instances []*Instance      // that may have requests to answer, the newest last
 
@@ -92,6 +93,7 @@ func (s *Service) load(ctx context.Context) (live settings.SavedSettings, revisi
 	saved, revision, err := s.Settings.Load(ctx)
 	if err == nil && saved != nil {
 		err = json.Unmarshal(saved, &live)
+		live.Pauses = live.Paused
 	}
 	return live, revision, err
 }
@@ -193,6 +195,7 @@ func (s *Service) followSettings(active *settings.Active) {
 	s.rates.follow(active)
 	s.followMeters()
 	s.Engine.LimitHooks(active.HookWorkers())
+	s.followPauses(active)
 }
 
 // followMeters takes away the series of hooks and channels that no instance has any more. In a reload those of the old configuration
@@ -338,7 +341,7 @@ func (s *Service) tryChange(
 		compiled[i] = active // nil for an old configuration that refuses the change
 	}
 	// The settings are saved only if no other revision was made from this one, so no other change has this number.
-	saved := settings.SavedSettings{Settings: live, Changed: settings.NumberChanges(s.changed, &s.Live, &live, s.revision+1)}
+	saved := settings.SavedSettings{Settings: live, Paused: live.Pauses, Changed: settings.NumberChanges(s.changed, &s.Live, &live, s.revision+1)}
 	encoded, err := json.Marshal(saved)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the live settings: %w", err)

@@ -50,6 +50,9 @@ type Settings struct {
 
 	// The custom hooks, at most 10000.
 	Mappings []Mapping `json:"mappings,omitempty"`
+
+	// What an operator has paused. Configurations have none, and SavedSettings stores it.
+	Pauses []Pause `json:"-"`
 }
 
 // Size is a number of bytes. In JSON and in a Caddyfile it can be written as in "64KB", which is 65536.
@@ -318,6 +321,9 @@ func (s Settings) Merge(over Settings) Settings {
 		}
 	}
 	s.Mappings = mappings
+	if over.Pauses != nil {
+		s.Pauses = over.Pauses
+	}
 	return s
 }
 
