@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -350,7 +351,7 @@ func TestStrangersCannotFlushTheListOfRefusals(t *testing.T) {
 	}
 }
 
-func TestRefusalsSurviveAReloadAndNoRestart(t *testing.T) {
+func TestRefusalsSurviveAReloadAndARestart(t *testing.T) {
 	s, log := refusedSite(t, loudHooks("echo", "hook gone"))
 	s.Request("POST", "/api/hooks/signed", "{}").WantError(t, 401)
 	s.Request("POST", "/api/hooks/signed", "{}").WantError(t, 401)
@@ -372,11 +373,24 @@ func TestRefusalsSurviveAReloadAndNoRestart(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	s.Restart(loudHooks("echo", ""))
+	s.Request("POST", "/api/hooks/signed", "{}").WantError(t, 401)
+	counts := make(map[string]int)
 	for _, kind := range listRefused(t, s, "") {
 		if kind.Hook != "" { // which the harness asks for
-			t.Errorf("after the restart there is %+v", kind)
+			counts[fmt.Sprint(kind.Hook, " ", kind.Status)] = kind.Count
 		}
 	}
+	if want := map[string]int{"signed 401": 4, "gone 401": 1, "gone 404": 1}; !maps.Equal(counts, want) {
+		t.Errorf("after the restart there are %v, want %v", counts, want)
+	}
+	if old := listRefused(t, s, "?until="+url.QueryEscape(time.Now().Add(-time.Hour).Format(time.RFC3339))); len(old) != 0 {
+		t.Errorf("an hour ago there were %+v", old)
+	}
+	if lately := listRefused(t, s, "?since=1h&hook=signed"); len(lately) != 1 {
+		t.Errorf("within an hour there were %+v", lately)
+	}
+	s.AdminRequest("GET", "/hooks/refused?since=never", "").WantAdminError(t, 400, "since")
+	s.AdminRequest("GET", "/hooks/refused?since=1h&until=2h", "").WantAdminError(t, 400, "since must be before until")
 }
 
 func TestHooksThatAreGoneAreRefusedByName(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/refused"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/service"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
@@ -62,8 +63,8 @@ func attentionItems(ctx context.Context, in *service.Instance, q attentionQuesti
 	if err != nil {
 		return nil, err
 	}
-	for _, kind := range [][]api.AttentionItem{storeItems(q), unreachableItems(in, q), pausedItems(in, q), dead, failing, notInForce(q.active), offItems(q.active),
-		queueItems(in, q), refusedItems(in, q), warningItems(q.active)} {
+	for _, kind := range [][]api.AttentionItem{storeItems(q), unreachableItems(in, q), pausedItems(in, q), dead, failing, notInForce(q.active),
+		offItems(q.active), queueItems(in, q), refusedItems(ctx, in, q), warningItems(q.active)} {
 		items = append(items, kind[:min(len(kind), maxAttentionItems)]...)
 	}
 	slices.SortStableFunc(items, func(a, b api.AttentionItem) int { return cmp.Compare(a.Severity, b.Severity) })
@@ -242,8 +243,8 @@ func queueItems(in *service.Instance, q attentionQuestion) []api.AttentionItem {
 }
 
 // refusedItems tells which requests were refused again and again.
-func refusedItems(in *service.Instance, q attentionQuestion) (found []api.AttentionItem) {
-	for _, kind := range in.Refused.List(func(kind service.RefusedKind) bool { return !kind.Ignored }, service.MaxRefusedKinds) {
+func refusedItems(ctx context.Context, in *service.Instance, q attentionQuestion) (found []api.AttentionItem) {
+	for _, kind := range in.Refused.List(ctx, func(kind *refused.Requests) bool { return !kind.Last.Ignored }, refused.MaxKinds) {
 		count := kind.Lately.At(q.now)
 		if count < burstOfRefused {
 			continue

@@ -8,6 +8,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/refused"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/service"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
@@ -69,7 +70,7 @@ func TestNeedsOfAKindAreFew(t *testing.T) {
 	for i := range 3 * maxAttentionItems {
 		active.Problems[fmt.Sprintf("hook h%03d", i)] = "its channel is gone"
 	}
-	in := &service.Instance{Refused: new(service.Refusals)}
+	in := &service.Instance{Refused: refused.NewRecorder()}
 	items, err := attentionItems(context.Background(), in, attentionQuestion{active: active, sum: new(engine.Minute)})
 	if err != nil || len(items) != maxAttentionItems || items[0].Link != "#/settings/hooks/h000" || items[0].Detail != "its channel is gone" {
 		t.Errorf("there are %d needs, %v", len(items), err)

@@ -2,30 +2,15 @@ package admin
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/refused"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/service"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 func init() {
-	InstanceEndpoints.Handle("GET /refused", listRefused, "hook", "limit")
-}
-
-func newRefusedJSON(r service.RefusedRequests) api.Refused {
-	shown := api.Refused{
-		Hook: r.Last.Hook, Status: r.Last.Status, Ignored: r.Last.Ignored, Reason: r.Last.Reason, Message: r.Last.Message, Error: r.Last.Cause,
-		Chat:  r.Last.Chat,
-		Count: r.Count, FirstAt: text.JSONTime(r.FirstAt), LastAt: text.JSONTime(r.LastAt), Client: r.Last.Client, Size: r.Last.Size,
-		Asked: r.Asked,
-		Clients: api.ShowAll(r.Clients, func(c service.RefusedClient) api.RefusedClient {
-			return api.RefusedClient{Client: c.Address, Count: c.Count, LastAt: text.JSONTime(c.LastAt)}
-		}),
-	}
-	if shown.Ignored {
-		shown.Condition = shown.Reason
-	}
-	return shown
+	InstanceEndpoints.Handle("GET /refused", listRefused, "hook", "since", "until", "limit")
 }
 
 // listRefused lists the kinds of requests that became no run, the last seen first. An empty hook is the one of names that no
@@ -37,6 +22,17 @@ func listRefused(in *service.Instance, w http.ResponseWriter, r *http.Request) e
 		return err
 	}
 	hook, all := params.Get("hook"), !params.Has("hook")
-	refused := in.Refused.List(func(kind service.RefusedKind) bool { return all || kind.Hook == hook }, limit)
-	return writeJSON(w, http.StatusOK, api.RefusedList{Refused: api.ShowAll(refused, newRefusedJSON)})
+	since, until, err := parsePeriod(params, time.Now())
+	if err != nil {
+		return err
+	}
+	kinds := in.Refused.List(r.Context(), func(kind *refused.Requests) bool {
+		return (all || kind.Last.Hook == hook) && isWithin(kind.LastAt, since, until)
+	}, limit)
+	return writeJSON(w, http.StatusOK, api.RefusedList{Refused: api.ShowAll(kinds, func(kind refused.Requests) api.Refused { return kind.Shown() })})
+}
+
+// isWithin reports whether a time is in a period. The zero time is no bound.
+func isWithin(at, since, until time.Time) bool {
+	return !at.Before(since) && (until.IsZero() || at.Before(until))
 }

@@ -25,14 +25,8 @@ func parseRunQuery(params url.Values, now time.Time) (query engine.Query, err er
 	if query.Hooks, err = parseList(params, "hook"); err != nil {
 		return query, err
 	}
-	if query.Since, err = parseMoment(params, "since", now); err != nil {
+	if query.Since, query.Until, err = parsePeriod(params, now); err != nil {
 		return query, err
-	}
-	if query.Until, err = parseMoment(params, "until", now); err != nil {
-		return query, err
-	}
-	if !query.Until.IsZero() && !query.Since.Before(query.Until) {
-		return query, api.Errorf(http.StatusBadRequest, "since must be before until: no run is both")
 	}
 	q, err := parseSearch(params)
 	if err != nil {
@@ -49,6 +43,20 @@ func parseRunQuery(params url.Values, now time.Time) (query engine.Query, err er
 
 // searches reports whether a query is one of which only a few may be made at once.
 func searches(query *engine.Query) bool { return query.Prefix != "" || query.Text != "" }
+
+// parsePeriod reads since and until. The zero time is no bound.
+func parsePeriod(params url.Values, now time.Time) (since, until time.Time, err error) {
+	if since, err = parseMoment(params, "since", now); err != nil {
+		return since, until, err
+	}
+	if until, err = parseMoment(params, "until", now); err != nil {
+		return since, until, err
+	}
+	if !until.IsZero() && !since.Before(until) {
+		return since, until, api.Errorf(http.StatusBadRequest, "since must be before until: nothing is both")
+	}
+	return since, until, nil
+}
 
 // parseMoment reads a time, or a duration back from now. The zero time is none.
 func parseMoment(params url.Values, name string, now time.Time) (time.Time, error) {

@@ -76,8 +76,8 @@ var (
 		name: "refused", many: "kinds of requests",
 		filters: []filter{{flag: "hook", parameter: "hook", usage: "only requests to this hook, '' for names that no hook has",
 			complete: completeAllHooks, mayBeEmpty: true, noteUnknown: (*session).noteUnknownHooks}},
-		none:    "No request was refused since Caddy was started.",
-		noMatch: "No such request was refused since Caddy was started.",
+		none:    "No request was refused.",
+		noMatch: "No such request was refused.",
 		columns: []string{"LAST", "COUNT", "ANSWER", "HOOK", "CLIENT", "REASON"},
 		cells: func(c terminal.Clock, k *api.Refused) [][]terminal.Text {
 			answer := terminal.Bad(strconv.Itoa(k.Status))
@@ -231,8 +231,8 @@ func refusedVerb() *cobra.Command {
 		Use:   "refused [--hook HOOK] [--limit N]",
 		Short: "Lists requests that became no run",
 		Long: `
-Lists the requests that became no run since Caddy was started, by their kind: those that were refused, and those that a condition of a hook
-leaves out. Beside the number of each kind are the answer, the last client and the reason.
+Lists the requests that became no run, of all nodes, by their kind: those that were refused, and those that a condition of a hook leaves
+out. Kinds are kept as long as runs (retention). Beside the number of each kind are the answer, the last client and the reason.
 
   --hook ''    requests to names that no hook has`,
 		Example: `  caddy hooks refused

@@ -14,6 +14,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/observe"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/refused"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/service"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
@@ -44,25 +45,25 @@ func noteRefusal(in *service.Instance, q *hookRequest, r *http.Request, answer *
 		return
 	}
 	active := in.Active.Load() // nil before the start
-	refused := service.RefusedRequest{
-		RefusedKind: service.RefusedKind{Hook: hookNamed(active, q.name), Status: answer.Status, Reason: cmp.Or(answer.Reason, answer.Message)},
-		Message:     oneline.Of(answer.Message, service.MaxRefusedMessage),
-		Client:      intake.ClientAddress(r),
-		Size:        int64(q.received.Count),
+	request := refused.Request{
+		Kind:    refused.Kind{Hook: hookNamed(active, q.name), Status: answer.Status, Reason: cmp.Or(answer.Reason, answer.Message)},
+		Message: oneline.Of(answer.Message, refused.MaxMessage),
+		Client:  intake.ClientAddress(r),
+		Size:    int64(q.received.Count),
 	}
 	if answer.Cause != nil {
-		refused.Cause = oneline.Of(answer.Cause.Error(), service.MaxCause)
+		request.Cause = oneline.Of(answer.Cause.Error(), refused.MaxCause)
 	}
 	if answer.OfChat {
-		refused.Chat = oneline.Of(q.chat, service.MaxRefusedMessage)
+		request.Chat = oneline.Of(q.chat, refused.MaxMessage)
 	}
-	if refused.Size == 0 {
-		refused.Size = max(r.ContentLength, 0)
+	if request.Size == 0 {
+		request.Size = max(r.ContentLength, 0)
 	}
-	if refused.Hook != q.name {
-		refused.Asked = showName(active, q.name)
+	if request.Hook != q.name {
+		request.Asked = showName(active, q.name)
 	}
-	in.Refused.Note(in.Log, refused)
+	in.Refused.Note(in.Log, request)
 }
 
 // noteIgnored notes a request that a condition of its hook leaves out.
@@ -70,10 +71,10 @@ func noteIgnored(in *service.Instance, q *hookRequest, status int, condition str
 	if in.Refused == nil {
 		return
 	}
-	in.Refused.Note(in.Log, service.RefusedRequest{
-		RefusedKind: service.RefusedKind{Hook: q.name, Status: status, Reason: condition, Ignored: true},
-		Client:      q.incoming.Client,
-		Size:        int64(q.received.Count),
+	in.Refused.Note(in.Log, refused.Request{
+		Kind:   refused.Kind{Hook: q.name, Status: status, Reason: condition, Ignored: true},
+		Client: q.incoming.Client,
+		Size:   int64(q.received.Count),
 	})
 }
 

@@ -150,7 +150,7 @@ var Operators = &Document{
 		{method: "GET", path: "/chat", id: "chat", tag: "runs", summary: "List the runs of a chat, the newest first",
 			query: []string{"chatId", "limit", "cursor"}, answers: answered("200", isJSON(api.ChatPage{}))},
 		{method: "GET", path: "/refused", id: "refused", tag: "runs", summary: "List requests that were refused or ignored",
-			query: []string{"hook", "limit"}, answers: answered("200", isJSON(api.RefusedList{}))},
+			query: []string{"hook", "since", "until", "limit"}, answers: answered("200", isJSON(api.RefusedList{}))},
 		{method: "GET", path: "/export", id: "export", tag: "runs", summary: "Export runs, a chat or deliveries",
 			text:    "Lines of JSON, or CSV if Accept prefers text/csv. The other parameters are those of the list.",
 			query:   []string{"of", "status", "hook", "chatId", "since", "until", "q", "channel", "host"},

@@ -11,6 +11,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/refused"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
@@ -110,7 +111,7 @@ func (s *Service) StoreTrouble() string {
 	if cause == nil {
 		return ""
 	}
-	return oneline.Of(cause.Error(), MaxCause)
+	return oneline.Of(cause.Error(), refused.MaxCause)
 }
 
 // IsStoreUnreachable reports whether the store cannot be reached.

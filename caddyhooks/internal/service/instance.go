@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/observe"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/refused"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/sse"
 )
@@ -40,8 +42,9 @@ type Instance struct {
 	StreamEnd *sse.StreamEnd // of event streams
 	Emitter   *Emitter       // of events for the events app
 
-	Refused       *Refusals
+	Refused       *refused.Recorder
 	leaveRecorder func()
+	leaveRefused  func() // saves the rest of the counts
 	Meters        *observe.Meters
 	LeaveMeters   func()
 
@@ -225,7 +228,8 @@ func (in *Instance) startOn(s *Service, reload bool) error {
 	in.EngineConfig.Announcer = s.Announcer
 	in.Detach = s.Engine.Attach(in.EngineConfig)
 	in.Active.Store(active)
-	in.Refused.logTo(in.Log)
+	in.Refused.LogTo(in.Log)
+	in.leaveRefused = in.Refused.Use(&refused.Store{Documents: s.Store.Documents(), Retention: in.Rules.Retention, Log: in.Log})
 	close(in.Started)
 	Running.add(in)
 	in.logStart(reload, active, queued)
@@ -252,6 +256,9 @@ func (in *Instance) Stop() {
 		in.Detach()
 	}
 	in.Service.Announcer.leave(in.Emitter)
+	if in.leaveRefused != nil {
+		in.leaveRefused()
+	}
 	if _, err := services.Delete(in.StoreKey()); err != nil {
 		in.Log.Error("closing the engine failed", zap.Error(err))
 	}
@@ -270,6 +277,16 @@ func (in *Instance) Cleanup() {
 	in.Service.Mu.Lock()
 	defer in.Service.Mu.Unlock()
 	in.Service.instances = slices.DeleteFunc(in.Service.instances, func(other *Instance) bool { return other == in })
+}
+
+// recorders has the recorders of refused requests of the instances of all configurations, by the name of the instance.
+var recorders = caddy.NewUsagePool()
+
+// JoinRecorder shares the recorder of instances of the same name, which is how it outlives a reload.
+func (in *Instance) JoinRecorder() {
+	recorder, _, _ := recorders.LoadOrNew(in.Name, func() (caddy.Destructor, error) { return refused.NewRecorder(), nil })
+	in.Refused = recorder.(*refused.Recorder)
+	in.leaveRecorder = sync.OnceFunc(func() { _, _ = recorders.Delete(in.Name) })
 }
 
 // CloseTraces ends the use of the exporter, once.

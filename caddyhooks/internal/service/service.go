@@ -1,6 +1,6 @@
 // Package service has what lives longer than a request. An [Instance] is one hooks block of a configuration. A [Service], with the
 // engine, its store and the live settings, outlives reloads and is shared by the instances of the old and the new configuration.
-// Changes of settings, the event hub, rates, refusals and health belong to it. It imports settings, intake, observe, api and
+// Changes of settings, the event hub, rates and health belong to it. It imports settings, intake, observe, refused, api and
 // engine.
 package service
 
