@@ -28,6 +28,12 @@ interface Drawing {
 	whole?: boolean;
 	/** They are durations. */
 	seconds?: boolean;
+	/** Seconds from the beginning of a point to that of the next. */
+	step: number;
+	/** Leads to the runs of a time, in seconds since 1970. */
+	select: (from: number, to: number) => string;
+	/** Leads to what a part of a bar counts. "" for what leads nowhere. */
+	open?: (series: Series, i: number) => string;
 }
 
 /** Empty ones are left out. */
@@ -220,7 +226,7 @@ interface Overview {
 	figures: Record<string, number>;
 	attention: { kind: string; text: string; detail?: string; link?: string; severity: string }[];
 	series: { name: string; points: Point[] }[];
-	hooks: { name: string; action?: string; accepted: number; ended?: number; failed: number; medianSeconds: number | null; p95Seconds: number | null; lastAt?: string; points: Point[] }[];
+	hooks: { name: string; action?: string; accepted: number; ended?: number; failed: number; medianSeconds: number | null; p95Seconds: number | null; p99Seconds: number | null; lastAt?: string; points: Point[] }[];
 }
 interface Refused {
 	hook: string;

@@ -1,10 +1,9 @@
 // @ts-check
 import { attempt, badge, codeLine, el, empty, head, icon, muted, panel, put, redraw, segment, since, table, tag, tr } from "./dom.js";
 import { plotPanel, spark } from "./plot.js";
+import { iso, ranges } from "./times.js";
 import { capital, clock, count, duration, number, percent, setClock, statusWord } from "./words.js";
 
-/** @type {Record<string, [text: string, title: string, minutes: number]>} */
-const ranges = { "1h": ["1 h", "Last hour", 60], "6h": ["6 h", "Last 6 hours", 360], "24h": ["24 h", "Last 24 hours", 1440], "7d": ["7 d", "Last 7 days", 10080] };
 const troubled = "failed,timed_out,expired";
 
 /** @param {Page} page */
@@ -58,7 +57,7 @@ export async function show(page) {
 			["runs", { status: "running" }, "Running", number(f.running), `of ${count(f.workers, "worker")}`],
 			["runs", { status: "queued" }, "Queued", number(f.queued), f.queued ? `oldest ${duration(f.oldestSeconds)}` : "none is waiting"],
 			["runs", { status: troubled, since: range }, f.expired ? "Failed, timed out, expired" : "Failed or timed out", number(bad), `${percent(bad, ended)} of runs`, bad > 0],
-			["runs", { status: "completed", since: range }, "Median duration", duration(f.medianSeconds), f.p95Seconds == null ? "no run ended" : `95 % within ${duration(f.p95Seconds)}`],
+			["runs", { status: "completed", since: range }, "Median duration", duration(f.medianSeconds), f.p95Seconds == null ? "no run ended" : `95 % within ${duration(f.p95Seconds)}, 99 % within ${duration(f.p99Seconds)}`],
 			["deliveries", f.dead ? { status: "dead" } : f.pending ? { status: "pending" } : { status: "delivered" }, "Deliveries", number(f.delivered), f.dead || f.pending ? [f.dead && `${number(f.dead)} dead`, f.pending && `${number(f.pending)} pending`].filter(Boolean).join(", ") : "none is waiting"],
 		];
 		redraw(tiles, six.map(([path, params, name, value, detail, alarm]) => el("a.tile", { href: page.link(path, params) }, el("span", name), el("b", { class: alarm && "bad" }, value), el("span", { class: path === "deliveries" && f.dead > 0 && "bad" }, detail))));
@@ -84,30 +83,39 @@ export async function show(page) {
 		const outcomes = [["completed", "c1"], ["cancelled", "wait"], ["expired", "c3"], ["timed_out", "late"], ["failed", "bad"]].map(([status, look]) => series(`ended.${status}`, statusWord(status), look))
 			.filter((s, i) => i === 0 || s.text === "failed" || total(s) > 0);
 		const answers = [series("requests.2xx", "2xx", "c1"), series("requests.4xx", "4xx", "c2"), series("requests.5xx", "5xx", "bad")];
-		const times = [series("duration.median", "median", "c1"), series("duration.p95", "95 %", "c3")];
+		const times = [series("duration.median", "median", "c1"), series("duration.p95", "95 %", "c3"), series("duration.p99", "99 %", "late")];
 		const depth = { ...series("queue.depth", "runs", "c1"), area: true };
-		const during = ranges[range][1];
+		const during = ranges[range][1], length = data.stepSeconds;
+		/** @param {number} from @param {number} to */
+		const select = (from, to) => page.link("runs", { since: iso(from * 1000), until: iso(to * 1000) });
+		/** Runs that ended then were accepted before: at most as long before as the longest of them waited and took. @param {Series} s @param {number} i */
+		function open(s, i) {
+			const at = (name = "") => data.series.find(one => one.name === name)?.points.slice(Math.max(0, i - 1), i + 1).reduce((most, [, value]) => Math.max(most, value ?? 0), 0) ?? 0;
+			const [from] = s.points[i], before = Math.ceil((at("duration.longest") + at("queue.oldest")) / 60) * 60;
+			return page.link("runs", { status: s.text.replace(" ", "_"), since: iso((from - before) * 1000), until: iso((from + length) * 1000) });
+		}
+		const shared = { step: length, select };
 		/** @type {Drawing[]} */
 		const all = [
-			{ title: `Runs ended ${step}`, kind: "bars", whole: true, series: outcomes, format: short, sentence: `Runs that ended. ${during}: ${outcomes.map(s => `${number(total(s))} ${s.text}`).join(", ")}.` },
-			{ title: "How long runs took", kind: "lines", seconds: true, series: times, format: duration, sentence: `How long runs took. ${during}: ${times.map(s => `${s.text} ${top(s, duration)}`).join("; ")}.` },
-			{ title: "Queued", kind: "lines", whole: true, series: [depth], format: short, sentence: `Runs that waited. ${during}: ${top(depth, short)}.` },
-			{ title: `Requests ${step}`, kind: "bars", whole: true, series: answers, format: short, sentence: `Requests by answer. ${during}: ${answers.map(s => `${number(total(s))} with ${s.text}`).join(", ")}.` },
+			{ ...shared, open, title: `Runs ended ${step}`, kind: "bars", whole: true, series: outcomes, format: short, sentence: `Runs that ended. ${during}: ${outcomes.map(s => `${number(total(s))} ${s.text}`).join(", ")}.` },
+			{ ...shared, title: "How long runs took", kind: "lines", seconds: true, series: times, format: duration, sentence: `How long runs took. ${during}: ${times.map(s => `${s.text} ${top(s, duration)}`).join("; ")}.` },
+			{ ...shared, title: "Queued", kind: "lines", whole: true, series: [depth], format: short, sentence: `Runs that waited. ${during}: ${top(depth, short)}.` },
+			{ ...shared, title: `Requests ${step}`, kind: "bars", whole: true, series: answers, format: short, sentence: `Requests by answer. ${during}: ${answers.map(s => `${number(total(s))} with ${s.text}`).join(", ")}.` },
 		];
 		if (drawn.length) drawn.forEach((plot, i) => plot.update(all[i]));
 		else put(plots, (drawn = all.map(plotPanel)).map(plot => plot.node));
 	}
 
-	const columns = [["Hook"], ["Accepted", "right"], ["Failed", "right"], ["Share", "right wide-only"], ["Median", "right wide-only"], ["95 %", "right wide-only"], ["", "desktop-only"], ["Last run", "right muted nowrap desktop-only"]];
+	const columns = [["Hook"], ["Accepted", "right"], ["Failed", "right"], ["Share", "right wide-only"], ["Median", "right wide-only"], ["95 %", "right wide-only"], ["99 %", "right wide-only"], ["", "desktop-only"], ["Last run", "right muted nowrap desktop-only"]];
 	function drawHooks() {
-		columns[6][0] = ranges[range][1];
+		columns[7][0] = ranges[range][1];
 		const ended = (/** @type {Overview["hooks"][0]} */ hook) => hook.ended ?? Math.max(hook.accepted, hook.failed);
 		redraw(hooks, data.hooks.length > 0 && panel("Hooks", table({ caption: "Hooks", columns, rows: data.hooks.map(hook => tr(columns, [
 			[el("a.name", { "data-open": true, href: page.link("runs", { hook: hook.name, since: range }) }, hook.name), " ", hook.action && tag(hook.action)],
 			number(hook.accepted),
 			hook.failed ? el("a", { href: page.link("runs", { hook: hook.name, status: troubled, since: range }) }, number(hook.failed)) : "0",
 			el("span", { class: hook.failed > .05 * ended(hook) ? "bad-text" : "muted" }, percent(hook.failed, ended(hook))),
-			duration(hook.medianSeconds), duration(hook.p95Seconds), spark(hook.points), since(hook.lastAt),
+			duration(hook.medianSeconds), duration(hook.p95Seconds), duration(hook.p99Seconds), spark(hook.points), since(hook.lastAt),
 		], { "data-row": hook.name })) }), el("a.small", { href: page.link("settings") }, "Webhooks")));
 	}
 

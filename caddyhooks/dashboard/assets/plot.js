@@ -1,6 +1,8 @@
 // @ts-check
-// Plots of numbers over time: stacked bars, and lines.
+// Plots of numbers over time: stacked bars, and lines. Dragging over one leads to the runs of that time, and a click on a bar to what it
+// counts. The table of a plot has the same as links.
 import { button, el, panel, put, redraw, svg, table, tr, time } from "./dom.js";
+import { iso, periodName } from "./times.js";
 import { clock } from "./words.js";
 
 const right = 6, top = 8, bottom = 20, height = 150;
@@ -45,7 +47,10 @@ export function plotPanel(drawing) {
 		if (asTable) {
 			const columns = [["Time"], ...series.map(s => [s.text, "right"])];
 			redraw(body, el("div.plot-table", { tabindex: "0", role: "region", "aria-label": drawing.title }, table({ caption: drawing.title, class: "tight", columns,
-				rows: points.map(([at], i) => tr(columns, [time(new Date(at * 1000).toISOString(), { short: true }), ...series.map(s => s.points[i]?.[1] == null ? "–" : format(s.points[i][1] ?? 0))])).reverse() })), under);
+				rows: points.map(([at], i) => tr(columns, [el("a", { href: drawing.select(at, at + drawing.step) }, time(new Date(at * 1000).toISOString(), { short: true })), ...series.map(s => {
+					const value = s.points[i]?.[1], text = value == null ? "–" : format(value);
+					return value && drawing.open ? el("a", { href: drawing.open(s, i) }, text) : text;
+				})])).reverse() })), under);
 			return;
 		}
 		if (picture.parentNode !== body) redraw(body, picture, under);
@@ -64,9 +69,9 @@ export function plotPanel(drawing) {
 		function bars() {
 			const wide = Math.max(1, (width - left - right) / n - 1.5);
 			const bases = Array(n).fill(0);
-			return series.map(s => svg("path", { class: `bar ${s.class}`, d: s.points.map(([, value], i) => {
+			return series.map((s, k) => svg("path", { class: `bar ${s.class}`, "data-series": drawing.open ? k : null, d: s.points.map(([, value], i) => {
 				if (!value) return "";
-				const from = y(bases[i]), to = Math.min(y(bases[i] += value), from - 1);
+				const from = y(bases[i]), to = Math.min(y(bases[i] += value), from - (k ? 3 : 1)); // few among many can be seen, and be clicked on
 				return `M${(x(i, width) - wide / 2).toFixed(1)} ${from.toFixed(1)}V${to.toFixed(1)}h${wide.toFixed(1)}V${from.toFixed(1)}z`;
 			}).join("") }));
 		}
@@ -106,16 +111,50 @@ export function plotPanel(drawing) {
 		}
 	}
 
+	/** Where dragging began, and on which bar. @type {{i: number, x: number, bar: string | null | undefined} | undefined} */
+	let began;
+	/** The point below a pointer. @param {PointerEvent} event */
+	function below(event) {
+		const box = picture.getBoundingClientRect(), n = drawing.series[0].points.length, part = (event.clientX - box.left - left) / (box.width - left - right);
+		return Math.min(n - 1, Math.max(0, drawing.kind === "bars" ? Math.floor(part * n) : Math.round(part * (n - 1))));
+	}
+	/** The time that was dragged over. @param {PointerEvent} event */
+	function dragged(event) {
+		if (!began || Math.abs(event.clientX - began.x) < 5) return;
+		const points = drawing.series[0].points, [a, b] = [began.i, below(event)].sort((one, other) => one - other);
+		return { a, b, from: points[a][0], to: points[b][0] + drawing.step };
+	}
+	const forget = () => picture.querySelectorAll(".cursor, .selection").forEach(mark => mark.remove());
+
+	picture.addEventListener("pointerdown", event => {
+		if (event.button) return;
+		event.preventDefault(); // or it would select texts
+		began = { i: below(event), x: event.clientX, bar: event.target instanceof Element ? event.target.getAttribute("data-series") : null };
+		picture.setPointerCapture(event.pointerId);
+	});
 	picture.addEventListener("pointermove", event => {
-		const { series, kind, format } = drawing, width = picture.clientWidth, n = series[0].points.length;
-		const part = (event.offsetX - left) / (width - left - right);
-		const i = Math.min(n - 1, Math.max(0, kind === "bars" ? Math.floor(part * n) : Math.round(part * (n - 1))));
-		picture.querySelector(".cursor")?.remove();
+		const { series, format } = drawing, width = picture.clientWidth, i = below(event), time = dragged(event);
+		forget();
+		if (time) {
+			const wide = drawing.kind === "bars" ? (width - left - right) / series[0].points.length / 2 : 0, x1 = x(time.a, width) - wide, x2 = x(time.b, width) + wide;
+			picture.append(svg("rect", { class: "selection", x: x1, width: Math.max(2, x2 - x1), y: top, height: height - bottom - top }));
+			readout.textContent = `Runs of ${periodName(iso(time.from * 1000), iso(time.to * 1000))}`;
+			return;
+		}
 		picture.append(svg("line", { class: "cursor", x1: x(i, width), x2: x(i, width), y1: top, y2: height - bottom }));
 		readout.textContent = [clock(series[0].points[i][0] * 1000, { short: true }), ...series.map(s => `${s.text} ${s.points[i][1] == null ? "–" : format(s.points[i][1] ?? 0)}`)].join(" · ");
 	});
-	picture.addEventListener("pointerleave", () => {
-		picture.querySelector(".cursor")?.remove();
+	picture.addEventListener("pointerup", event => {
+		const time = dragged(event), bar = began?.bar;
+		began = undefined;
+		forget();
+		if (time) location.hash = drawing.select(time.from, time.to);
+		else if (bar && drawing.open) location.hash = drawing.open(drawing.series[Number(bar)], below(event));
+	});
+	for (const name of ["pointerleave", "pointercancel"]) picture.addEventListener(name, () => {
+		if (name === "pointercancel") began = undefined;
+		if (began) return;
+		forget();
 		readout.textContent = "";
 	});
 

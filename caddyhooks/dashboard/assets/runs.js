@@ -1,10 +1,12 @@
 // @ts-check
 import { address, attempt, badge, button, choice, copyButton, el, empty, exportButton, head, icon, messageOf, mono, muted, note, put, redraw, segment, since, spring, table, tag, time, tr, unseen } from "./dom.js";
 import { askAgain, askCancel } from "./run.js";
+import { momentOf, periodPicker, ranges } from "./times.js";
 import { canRunAgain, capital, clock, count, duration, isOpen, number, shortChat, shortId, size, statusWord, took, waits } from "./words.js";
 
 const pageSize = 50;
-const times = /** @type {[string, string][]} */ ([["", "Any time"], ["1h", "Last hour"], ["6h", "Last 6 hours"], ["24h", "Last 24 hours"], ["7d", "Last 7 days"]]);
+/** @type {[string, string][]} */
+const orders = [["", "Newest first"], ["took", "Longest first"], ["-took", "Shortest first"]];
 const statuses = ["queued", "running", "completed", "failed", "timed_out", "cancelled", "expired"];
 
 /** @param {Page} page */
@@ -49,11 +51,11 @@ async function showRuns(page) {
 	const updates = segment("Updates", [["live", "Live"], ["paused", "Paused"]], "live", value => page.live.pause(value === "paused"));
 	const search = el("input", { type: "search", class: "grow", "aria-label": "Search", placeholder: "Run id, or words of the message, answer or error", value: get("q"), input: page.later(() => { filter({ q: search.value.trim() }, false); }, 400, true) });
 	const chat = el("input", { type: "text", "aria-label": "Chat", placeholder: "Chat", value: get("chatId"), size: 14, spellcheck: "false", change: () => filter({ chatId: chat.value.trim() }) });
-	const own = get("until") || !times.some(([value]) => value === get("since")); // a time that came with the address
-	const named = (/** @type {string} */ word, /** @type {string} */ at) => at && `${word} ${Number.isNaN(Date.parse(at)) ? `${at} ago` : clock(at)}`;
-	const period = choice("Time", own ? [...times, ["own", `${named("From", get("since"))} ${named("until", get("until"))}`]] : times, own ? "own" : get("since"), value => value !== "own" && filter({ since: value, until: null }));
+	const period = periodPicker(() => ({ since: get("since"), until: get("until") }), (since, until) => filter({ since, until }));
+	addEventListener("pointerdown", period.outside, { signal: page.signal });
+	const order = choice("Order", orders, get("sort"), sort => { page.setParams({ sort }); arrange(); drawFoot(); });
 	put(page.main, head("Runs", exportButton(api, "runs", filters), updates), tabs(page, false), trouble,
-		el("div.filters", status), el("div.filters", search, hookChoice(page, value => filter({ hook: value })), chat, period),
+		el("div.filters", status), el("div.filters", search, hookChoice(page, value => filter({ hook: value })), chat, period, order),
 		el("section.panel", bar, rows, nothing, foot));
 
 	/** @param {Record<string, string | null>} change @param {boolean} [push] */
@@ -70,8 +72,8 @@ async function showRuns(page) {
 
 	/** @param {Run} run */
 	function matches(run) {
-		const { status, hook, chatId, since, until, q } = filters();
-		return !q && !until && (!status || status.split(",").includes(run.status)) && (!hook || hook.split(",").includes(run.hook)) && (!chatId || chatId === run.chatId) && (!since || Date.parse(run.acceptedAt) >= start(since));
+		const { status, hook, chatId, since, until, q } = filters(), accepted = Date.parse(run.acceptedAt);
+		return !q && (!status || status.split(",").includes(run.status)) && (!hook || hook.split(",").includes(run.hook)) && (!chatId || chatId === run.chatId) && (!since || accepted >= momentOf(since)) && (!until || accepted < momentOf(until));
 	}
 
 	/** @param {Run} run */
@@ -108,6 +110,17 @@ async function showRuns(page) {
 		if (at < 0) at = list.length;
 		list.splice(at, 0, run);
 		rows.body.insertBefore(draw(run), rows.body.rows[at] ?? null);
+		arrange();
+	}
+
+	/** Puts the rows that are loaded in their order. Those that stay where they are keep the focus. */
+	function arrange() {
+		const sign = get("sort") === "took" ? -1 : get("sort") === "-took" ? 1 : 0;
+		const sorted = sign ? [...list].sort((a, b) => sign * ((took(a) ?? -1) - (took(b) ?? -1))) : list;
+		sorted.forEach((run, i) => {
+			const row = drawn.get(run.runId), there = rows.body.rows[i];
+			if (row && row !== there) rows.body.insertBefore(row, there ?? null);
+		});
 	}
 
 	/** What the stream, or a second look, says about a run. @param {Run} run */
@@ -135,10 +148,13 @@ async function showRuns(page) {
 				copyButton(() => runs.map(run => run.runId).join("\n"), "Copy ids", { class: "small" }), button("Clear", () => { picked.clear(); picks(); for (const run of runs) draw(run); }, { class: "small" })));
 	}
 
+	/** The server lists runs by time alone, so that any other order is one of the rows that are here. */
+	const ordered = () => get("sort") ? `the ${get("sort") === "took" ? "longest" : "shortest"} of these first${cursor ? "; older runs are not loaded" : ""}` : "newest first";
+
 	function drawFoot() {
 		const busy = Boolean(fetching);
 		const back = searchedTo && get("q") ? `searched back to ${clock(searchedTo)}` : "";
-		redraw(foot, el("span", busy && !list.length ? (back ? capital(back) : "Looking…") : `${count(list.length, "run")}, newest first${back && ` · ${back}`}${!cursor && !busy && get("q") ? " · searched everything" : ""}`), spring(),
+		redraw(foot, el("span", busy && !list.length ? (back ? capital(back) : "Looking…") : `${count(list.length, "run")}, ${ordered()}${back && ` · ${back}`}${!cursor && !busy && get("q") ? " · searched everything" : ""}`), spring(),
 			el("span.desktop-only", el("kbd", "j"), " ", el("kbd", "k"), " move ", el("kbd", "Enter"), " open ", !page.readOnly && [el("kbd", "x"), " select "], el("kbd", "/"), " search"),
 			busy ? button("Stop", () => { stop = true; fetching?.abort(); }, { class: "small" }) : cursor && button(get("q") ? "Search further" : "Older", more, { class: "small" }));
 		const filtered = Object.values(filters()).some(Boolean), failed = failing();
@@ -150,6 +166,7 @@ async function showRuns(page) {
 	function drawAll() {
 		drawn.clear();
 		put(rows.body, list.map(draw));
+		arrange();
 		drawBar();
 		drawFoot();
 	}
@@ -181,6 +198,7 @@ async function showRuns(page) {
 				const fresh = answer.runs.filter(run => !known.has(run.runId));
 				list.push(...fresh);
 				rows.body.append(...fresh.map(draw));
+				arrange();
 				cursor = answer.cursor ?? "";
 				searchedTo = answer.searchedTo ?? "";
 				drawFoot();
@@ -230,7 +248,7 @@ async function showRuns(page) {
 
 	/** How many there are by status, where the overview knows. */
 	async function counts() {
-		const range = get("since"), plain = !get("hook") && !get("chatId") && !get("q") && !get("until") && times.some(([value]) => value === range);
+		const range = get("since"), plain = !get("hook") && !get("chatId") && !get("q") && !get("until") && (!range || Object.hasOwn(ranges, range));
 		const f = plain ? await api.get("overview", { range: range || "1h" }, page.signal).then(answer => answer.figures, () => null) : null;
 		if (range !== get("since")) return;
 		const all = { ...f, timed_out: f?.timedOut ?? 0 };
@@ -295,12 +313,6 @@ function timeCell(iso = "") {
 	const node = time(iso), text = node?.textContent ?? "";
 	if (node && /^\d\d:\d\d:\d\d$/.test(text)) put(node, text.slice(0, 5), el("span.desktop-only", text.slice(5)));
 	return node;
-}
-
-/** When "1h" or a time began. */
-function start(since = "") {
-	const [, n, unit] = /^(\d+)([smhd])$/.exec(since) ?? [];
-	return n ? Date.now() - Number(n) * ({ s: 1e3, m: 6e4, h: 36e5, d: 864e5 }[unit] ?? 0) : Date.parse(since);
 }
 
 /** Requests that became no run. @param {Page} page */

@@ -50,7 +50,8 @@ func overview(ctx context.Context, in *service.Instance, r api.OverviewRange, no
 			Ended:         sum.Ended(), Completed: sum.Completed, Failed: sum.Failed, TimedOut: sum.TimedOut, Expired: sum.Expired,
 			Cancelled:     sum.Cancelled,
 			MedianSeconds: quantileSeconds(sum.Quantile(0.5)), P95Seconds: quantileSeconds(sum.Quantile(0.95)),
-			Delivered: sum.Delivered, Pending: pending, Dead: dead,
+			P99Seconds: quantileSeconds(sum.Quantile(0.99)),
+			Delivered:  sum.Delivered, Pending: pending, Dead: dead,
 		},
 	}
 	at := func(i int) int64 { return begin.Add(time.Duration(i) * r.Step).Unix() }
@@ -91,6 +92,8 @@ var overviewLines = []struct {
 	{"ended.expired", "runs", counting(func(m *engine.Minute) int64 { return m.Expired })},
 	{"duration.median", "seconds", func(m *engine.Minute) *float64 { return quantileSeconds(m.Quantile(0.5)) }},
 	{"duration.p95", "seconds", func(m *engine.Minute) *float64 { return quantileSeconds(m.Quantile(0.95)) }},
+	{"duration.p99", "seconds", func(m *engine.Minute) *float64 { return quantileSeconds(m.Quantile(0.99)) }},
+	{"duration.longest", "seconds", func(m *engine.Minute) *float64 { return quantileSeconds(m.Longest, m.Longest > 0) }},
 	{"queue.depth", "runs", counting(func(m *engine.Minute) int64 { return m.Queued })},
 	{"queue.oldest", "seconds", func(m *engine.Minute) *float64 { oldest := text.RoundedSeconds(m.Oldest); return &oldest }},
 	{"requests.2xx", "requests", counting(func(m *engine.Minute) int64 { return m.Answered2xx })},
@@ -129,6 +132,7 @@ func hooksIn(active *settings.Active, sum *engine.Minute) []api.HookFigures {
 			Name: name, Action: actionOf(active, name), Accepted: counts.Accepted, Ended: counts.Ended, Failed: counts.Failed,
 			LastAt:        text.JSONTime(counts.Last),
 			MedianSeconds: quantileSeconds(counts.Quantile(0.5)), P95Seconds: quantileSeconds(counts.Quantile(0.95)),
+			P99Seconds: quantileSeconds(counts.Quantile(0.99)),
 		})
 	}
 	idle := 0

@@ -49,6 +49,7 @@ type Figures struct {
 	Cancelled     int64    `json:"cancelled"`
 	MedianSeconds *float64 `json:"medianSeconds"`
 	P95Seconds    *float64 `json:"p95Seconds"`
+	P99Seconds    *float64 `json:"p99Seconds"`
 	Delivered     int64    `json:"delivered"`
 	Pending       int      `json:"pending"`
 	Dead          int      `json:"dead"`
@@ -87,6 +88,7 @@ type HookFigures struct {
 	Failed        int64         `json:"failed"` // timed out and expired ones too, a share of those that ended
 	MedianSeconds *float64      `json:"medianSeconds"`
 	P95Seconds    *float64      `json:"p95Seconds"`
+	P99Seconds    *float64      `json:"p99Seconds"`
 	LastAt        *time.Time    `json:"lastAt,omitempty"`
 	Points        []Point       `json:"points"`
 }

@@ -90,7 +90,7 @@ const (
 	busyAbout = `{"instance":"default","path":"/api/hooks","urls":["https://example.com/api/hooks"],"on":true,"runner":"http","runners":[{"name":"default","kind":"http"}],"store":"bolt","storeBytes":224395264}`
 
 	busyOverview = `{"range":"1h","figures":{"accepted":1284,"running":7,"workers":16,"queued":23,"oldestSeconds":4.2,"ended":1261,"completed":1248,"failed":12,"timedOut":1,
-		"medianSeconds":2.1,"p95Seconds":9.4,"delivered":402,"pending":5,"dead":3},"series":[],"hooks":[{"name":"agent","points":[[1,2]]}],"attention":[
+		"medianSeconds":2.1,"p95Seconds":9.4,"p99Seconds":18.2,"delivered":402,"pending":5,"dead":3},"series":[],"hooks":[{"name":"agent","points":[[1,2]]}],"attention":[
 		{"kind":"dead_deliveries","text":"3 deliveries to callbacks.acme.dev were given up","detail":"410 Gone","link":"#/deliveries?host=callbacks.acme.dev&status=dead","severity":"bad"},
 		{"kind":"failing_hook","text":"12 of 40 runs of stripe did not complete","link":"#/runs?hook=stripe&since=1h&status=failed%2Ctimed_out%2Cexpired","severity":"bad"},
 		{"kind":"not_in_force","text":"hook old-alerts is saved and not in force","detail":"channel names no channel that is configured here","link":"#/settings/hooks/old-alerts","severity":"bad"},

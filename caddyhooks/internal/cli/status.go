@@ -218,9 +218,10 @@ func figureLines(o *overview) [][]terminal.Text {
 			f.Ended) + " of " + terminal.WithCommas(f.Ended) + " ended)")
 	}
 	runs := line(plain("last "+o.Range), plain(terminal.WithCommas(f.Accepted)+" accepted"), notGood)
-	if f.MedianSeconds != nil && f.P95Seconds != nil {
-		runs = append(runs, plain("median "+terminal.Briefly(terminal.InUnits(*f.MedianSeconds))),
-			plain("95 % "+terminal.Briefly(terminal.InUnits(*f.P95Seconds))))
+	for i, seconds := range []*float64{f.MedianSeconds, f.P95Seconds, f.P99Seconds} {
+		if seconds != nil {
+			runs = append(runs, plain([]string{"median ", "95 % ", "99 % "}[i]+terminal.Briefly(terminal.InUnits(*seconds))))
+		}
 	}
 	dead := plain("0 dead")
 	if f.Dead > 0 {

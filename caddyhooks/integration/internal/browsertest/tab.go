@@ -396,6 +396,16 @@ func (tab *Tab) Click(role, name string) {
 	})
 }
 
+// Drag presses the mouse at a point of the window, moves it to another one, and lets it go there. If the points are the same, that is a click.
+func (tab *Tab) Drag(fromX, fromY, toX, toY float64) {
+	tab.t.Helper()
+	mouse := func(kind input.MouseType, x, y float64) chromedp.Action {
+		return input.DispatchMouseEvent(kind, x, y).WithButton(input.Left).WithButtons(1).WithClickCount(1)
+	}
+	tab.run("dragging", mouse(input.MousePressed, fromX, fromY), mouse(input.MouseMoved, (fromX+toX)/2, (fromY+toY)/2),
+		mouse(input.MouseMoved, toX, toY), mouse(input.MouseReleased, toX, toY))
+}
+
 // Fill types a text in place of what is in a field.
 func (tab *Tab) Fill(label, text string) {
 	tab.t.Helper()
