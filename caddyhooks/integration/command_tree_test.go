@@ -103,6 +103,9 @@ func TestShellsCompleteVerbsFlagsAndNames(t *testing.T) {
 		{"hooks sign --auth s", []string{"stripe", "slack", "shopify", "sentry", "standard"}},
 		{"hooks set ", []string{"enabled", "max_payload", "history"}},
 		{"hooks set enabled ", []string{"on", "off"}},
+		{"hooks pause ", []string{"hook", "chat", "runner", "all"}},
+		{"hooks pause --address " + admin + " hook ", []string{"github-issues", "wake", "agent"}},
+		{"hooks resume all --", []string{"--rate"}},
 		{"hooks retry --", []string{"--dead", "--pending", "--host", "--channel", "--yes"}},
 		{"hooks send --", []string{"--payload", "--token-file", "--secret-file", "--repeat"}},
 	} {

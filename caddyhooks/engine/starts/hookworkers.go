@@ -49,8 +49,8 @@ func (h *HookWorkers) Hold(n int) (rooms map[string]int, limits []Limit) {
 	return rooms, limits
 }
 
-// Settle counts the runs that were claimed, of up to n, by their hooks, and gives up the rest of the room that was held for them. It reports
-// whether there may be runs to claim that there was no room for before.
+// Settle counts the runs that were claimed, of up to n, by their hooks, and gives up the rest of the room that was held for them. It
+// reports whether there may be runs to claim that there was no room for before.
 func (h *HookWorkers) Settle(n int, rooms map[string]int, hooks []string) (more bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -262,6 +262,8 @@ func attentionCommand(n *api.AttentionItem) []string {
 	switch {
 	case n.Kind == "runner_unreachable":
 		return []string{"runners"}
+	case n.Kind == "paused":
+		return []string{"pauses"}
 	case n.Kind == "off":
 		return offCommand(n.Text)
 	case path == "#/deliveries":
@@ -318,7 +320,8 @@ type instanceHealth struct {
 	Reason   string `json:"reason"`
 	Webhooks string `json:"webhooks"`
 
-	Reasons []api.HealthProblem `json:"reasons"`
+	Reasons  []api.HealthProblem `json:"reasons"`
+	Degraded []api.HealthProblem `json:"degraded"`
 }
 
 // health asks for the health of all instances.
@@ -350,6 +353,14 @@ func (h *health) whyNotReady(name string) string {
 func (h *health) lacksRunnersAlone(name string) bool {
 	reasons := h.find(name).Reasons
 	return len(reasons) > 0 && !slices.ContainsFunc(reasons, func(p api.HealthProblem) bool { return p.Code != api.RunnerUnreachable })
+}
+
+// detailsOf are problems in words.
+func detailsOf(problems []api.HealthProblem) (details []string) {
+	for _, problem := range problems {
+		details = append(details, problem.Detail)
+	}
+	return details
 }
 
 func (h *health) names() (names []string) {
@@ -401,7 +412,7 @@ func runHealth(cmd *cobra.Command, _ []string) error {
 		} else if in.Webhooks == "off" && !live {
 			state = terminal.Warn(word + ", webhooks are off")
 		}
-		rows = append(rows, terminal.Cells(name, state, in.Reason))
+		rows = append(rows, terminal.Cells(name, state, cmp.Or(in.Reason, strings.Join(detailsOf(in.Degraded), "; "))))
 	}
 	if !s.json {
 		s.screen.Table(nil, rows)

@@ -83,7 +83,7 @@ func pauseOrNil(p *settings.Pause) any {
 func PausedText(p *settings.Pause) string {
 	text := p.String() + " is paused"
 	if p.IsPace() {
-		text = "runs of " + p.String() + " start at " + p.Rate + " on each node"
+		text = p.String() + " is resumed at " + p.Rate + " on each node"
 	}
 	if p.By != "" {
 		text += " by " + p.By
