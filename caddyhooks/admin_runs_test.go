@@ -69,6 +69,10 @@ func TestRunsAreSelectedByStatusesHooksTimeAndWords(t *testing.T) {
 				"?since=1d&until=0s":                 {running, custom, failed, first},
 				"?since=2001-02-03T04:05:06+02:00":   {running, custom, failed, first}, // with a plus sign that is not escaped
 				"?until=2001-02-03T04:05:06%2B02:00": nil,
+				"?since=yesterday":                   {running, custom, failed, first},
+				"?until=yesterday":                   nil,
+				"?since=2001-02-03+04:05&until=0s":   {running, custom, failed, first},
+				"?until=2001-02-03":                  nil,
 				"?q=MESSAGE+first":                   {first},
 				"?q=+message+":                       {first},
 				"?q=TEAM/ONE":                        {first},
@@ -96,8 +100,8 @@ func TestRunsAreSelectedByStatusesHooksTimeAndWords(t *testing.T) {
 				t.Errorf("until %s: got %v", moment, ids)
 			}
 			for query, word := range map[string]string{
-				"?status=failed,done": "status", "?status=failed,": "status", "?hook=a,,b": "hook", "?since=yesterday": "since", "?since=-1h": "since",
-				"?until=2026-01-31": "until", "?since=1h&until=2h": "before until", "?q=" + strings.Repeat("x", 300): "q must",
+				"?status=failed,done": "status", "?status=failed,": "status", "?hook=a,,b": "hook", "?since=tomorrow": "10:00, today, yesterday", "?since=-1h": "since",
+				"?until=2026-02-30": "until must be a time", "?since=1h&until=2h": "before until", "?q=" + strings.Repeat("x", 300): "q must",
 				"?hook=" + strings.Repeat("x", 9000): "hook must",
 			} {
 				s.AdminRequest("GET", "/hooks/runs"+query, "").WantAdminError(t, 400, word)

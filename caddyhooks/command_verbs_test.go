@@ -15,8 +15,8 @@ import (
 func (look *lookedAt) lookingVerbs() [][]string {
 	return [][]string{
 		{"status"}, {"list"}, {"show", "issues"}, {"show", "wake"}, {"show", look.completed}, {"show", look.failed[:18]}, {"show", look.dead}, {"show", look.dead[:30]},
-		{"runs"}, {"runs", "--limit", "0"}, {"runs", "--search", "hello"}, {"runs", "--chat", "greetings", "--since", "1h"}, {"chat"}, {"chat", "greetings"},
-		{"deliveries"}, {"deliveries", "--host", look.receiver}, {"changes"}, {"refused"}, {"runners"}, {"health"},
+		{"runs"}, {"runs", "--limit", "0"}, {"runs", "--search", "hello"}, {"runs", "--chat", "greetings", "--since", "1h"}, {"chat"}, {"chat", "greetings"}, {"chat", "--since", "yesterday"}, {"runs", "--since", "yesterday"},
+		{"deliveries"}, {"deliveries", "--host", look.receiver}, {"deliveries", "--since", "2026-01-31 15:04"}, {"changes"}, {"refused"}, {"runners"}, {"health"},
 		{"export", "--of", "runs"}, {"export", "--of", "chat", "--chat", "greetings"}, {"export", "--of", "deliveries", "--status", "dead"},
 	}
 }
@@ -165,7 +165,9 @@ func TestWrongUsageOfVerbsThatLook(t *testing.T) {
 		{"runs --limit -1", "--limit must be a number of rows", true},
 		{"runs --limit many", `--limit must be a number, and not "many"`, true},
 		{"runs --status bad", "status must be one of queued", true},
-		{"runs --since yesterday", "since must be a time such as", true},
+		{"runs --since tomorrow", "--since must be a time: 2h or 7d back from now, 10:00, today, yesterday, 2026-01-31", true},
+		{"deliveries --since 1h --until 1h", "since must be before until", true},
+		{"chat greetings --since 1h", "list chats with --since", true},
 		{"deliveries --status deaad", "status must be one of pending", true},
 		{"runs --address " + strings.TrimPrefix(look.URL, "http://"), "this is the address of a site and not of the admin endpoint", false},
 		{"export --of runs -o /no-such-folder/runs.jsonl", "there is no folder /no-such-folder", false},

@@ -62,6 +62,11 @@ func TestADeliveryThatFailedForGoodIsKeptAndCanBeSentAgain(t *testing.T) {
 	hookstest.Eventually(t, "the delivery is given up", func() bool { return len(s.Deliveries("status=dead")) == 1 })
 
 	listed := s.Deliveries("status=dead")[0]
+	for query, want := range map[string]int{"since=yesterday": 1, "since=1h&until=0s": 1, "until=yesterday": 0, "since=0s": 0, "until=1h&status=dead": 0} {
+		if got := s.Deliveries(query); len(got) != want {
+			t.Errorf("%s lists %v", query, got)
+		}
+	}
 	d := s.Delivery(listed.ID)
 	if d.Body != "the answer" || listed.Body != "" {
 		t.Errorf("shown with the body %q, listed with %q", d.Body, listed.Body)
@@ -207,7 +212,7 @@ func TestDeliveryRequestsThatMakeNoSenseChangeNothing(t *testing.T) {
 		{"DELETE", "", 400, "status=dead"},
 		{"DELETE", "?host=127.0.0.1", 400, "status=dead"},
 		{"DELETE", "?status=delivered", 400, "status=dead"},
-		{"DELETE", "?status=dead&limit=1", 400, `no parameter \"limit\"; use status, channel, host and dry`},
+		{"DELETE", "?status=dead&limit=1", 400, `no parameter \"limit\"; use status, channel, host, since, until and dry`},
 		{"DELETE", "?status=dead&host=", 400, "not be empty"},
 		{"DELETE", "?status=dead&channel=", 400, "not be empty"},
 		{"DELETE", "?status=dead&host=http://", 400, "host must be a host"},
@@ -216,6 +221,8 @@ func TestDeliveryRequestsThatMakeNoSenseChangeNothing(t *testing.T) {
 		{"DELETE", "?status=dead&host=other.example;x", 400, "cannot be read"},
 		{"DELETE", "?status=dead&host=example.com&host=127.0.0.1", 400, "once"},
 		{"DELETE", "?status=dead&hots=example.com", 400, "hots"},
+		{"DELETE", "?status=dead&since=soon", 400, "since must be a time"},
+		{"POST", "/retry?status=dead&since=1h&until=2h", 400, "since must be before until"},
 		{"POST", "/retry", 400, "status=dead"},
 		{"POST", "/retry?status=delivered", 400, "status=dead"},
 		{"GET", "/retry", 405, "POST"},

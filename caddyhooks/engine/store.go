@@ -606,7 +606,9 @@ func (w Words) In(r *Record) bool {
 type DeliveryQuery struct {
 	Statuses []DeliveryStatus // of one of these
 	Channel  string
-	Host     string // of a callback, with its port or without
+	Host     string    // of a callback, with its port or without
+	Since    time.Time // of a run that was accepted then or later, by the milliseconds in its id …
+	Until    time.Time // … and before that
 	Limit    int
 	Cursor   string
 }

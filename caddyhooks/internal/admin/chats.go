@@ -2,6 +2,7 @@ package admin
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
@@ -10,7 +11,7 @@ import (
 )
 
 func init() {
-	InstanceEndpoints.Handle("GET /chats", listChats, "q", "limit", "cursor")
+	InstanceEndpoints.Handle("GET /chats", listChats, "q", "since", "limit", "cursor")
 	InstanceEndpoints.Handle("GET /chat", serveChat, "chatId", "limit", "cursor")
 }
 
@@ -18,6 +19,10 @@ func init() {
 func listChats(in *service.Instance, w http.ResponseWriter, r *http.Request) error {
 	params := r.URL.Query()
 	limit, err := parseLimit(params)
+	if err != nil {
+		return err
+	}
+	since, _, err := parsePeriod(params, time.Now())
 	if err != nil {
 		return err
 	}
@@ -34,7 +39,7 @@ func listChats(in *service.Instance, w http.ResponseWriter, r *http.Request) err
 	}
 	hideTexts := callerFrom(r).HideTexts
 	chats, next, err := in.Service.Engine.Chats(r.Context(),
-		engine.ChatQuery{Text: q, Limit: limit, Cursor: params.Get("cursor"), Input: !hideTexts})
+		engine.ChatQuery{Text: q, Since: since, Limit: limit, Cursor: params.Get("cursor"), Input: !hideTexts})
 	if err != nil {
 		return listError(err)
 	}

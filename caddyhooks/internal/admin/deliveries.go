@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
@@ -16,9 +17,9 @@ import (
 )
 
 func init() {
-	InstanceEndpoints.Handle("GET /deliveries", listDeliveries, "status", "channel", "host", "limit", "cursor")
-	InstanceEndpoints.Handle("DELETE /deliveries", dropDeliveries, "status", "channel", "host", "dry")
-	InstanceEndpoints.Handle("POST /deliveries/retry", retryDeliveries, "status", "channel", "host", "dry")
+	InstanceEndpoints.Handle("GET /deliveries", listDeliveries, append(api.DeliveryFilters, "limit", "cursor")...)
+	InstanceEndpoints.Handle("DELETE /deliveries", dropDeliveries, append(api.DeliveryFilters, "dry")...)
+	InstanceEndpoints.Handle("POST /deliveries/retry", retryDeliveries, append(api.DeliveryFilters, "dry")...)
 	InstanceEndpoints.Handle("GET /deliveries/{id}", serveDelivery)
 	InstanceEndpoints.Handle("DELETE /deliveries/{id}", dropDelivery)
 	InstanceEndpoints.Handle("POST /deliveries/{id}/retry", retryDelivery, "unsent")
@@ -106,6 +107,9 @@ func parseDeliveryQuery(params url.Values) (query engine.DeliveryQuery, err erro
 		return query, err
 	}
 	if query.Host, err = parseHost(params.Get("host")); err != nil {
+		return query, err
+	}
+	if query.Since, query.Until, err = parsePeriod(params, time.Now()); err != nil {
 		return query, err
 	}
 	query.Limit, err = parseLimit(params)

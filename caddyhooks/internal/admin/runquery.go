@@ -6,11 +6,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/caddyserver/caddy/v2"
 	"github.com/google/uuid"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/moment"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
@@ -58,21 +58,20 @@ func parsePeriod(params url.Values, now time.Time) (since, until time.Time, err 
 	return since, until, nil
 }
 
-// parseMoment reads a time, or a duration back from now. The zero time is none.
+// parseMoment reads a moment. The zero time is none.
 func parseMoment(params url.Values, name string, now time.Time) (time.Time, error) {
 	text := params.Get(name)
 	if text == "" {
 		return time.Time{}, nil
 	}
-	// A plus sign that is not escaped, as in +02:00, arrives as a space.
-	if moment, err := time.Parse(time.RFC3339, strings.Replace(text, " ", "+", 1)); err == nil {
-		return moment, nil
+	at, err := moment.Parse(text, now)
+	if err != nil { // a plus sign that is not escaped, as in +02:00, arrives as a space
+		if moved, failed := moment.Parse(strings.Replace(text, " ", "+", 1), now); failed == nil {
+			return moved, nil
+		}
+		return at, api.Errorf(http.StatusBadRequest, "%s %v", name, err)
 	}
-	if ago, err := caddy.ParseDuration(text); err == nil && ago >= 0 {
-		return now.Add(-ago), nil
-	}
-	return time.Time{}, api.Errorf(http.StatusBadRequest,
-		"%s must be a time such as 2026-01-31T15:04:05Z, or a duration back from now such as 1h", name)
+	return at, nil
 }
 
 // maxSearch bounds the text that is looked for.

@@ -25,8 +25,11 @@ var GlobalPaths = []string{"/health", "/health/ready", "/health/live", "/instanc
 // RunFilters are the parameters that select runs.
 var RunFilters = []string{"status", "hook", "chatId", "since", "until", "q"}
 
+// DeliveryFilters are the parameters that select deliveries.
+var DeliveryFilters = []string{"status", "channel", "host", "since", "until"}
+
 // ExportFilters are the parameters that select what is exported, by what that is.
-var ExportFilters = map[string][]string{"runs": RunFilters, "chat": {"chatId"}, "deliveries": {"status", "channel", "host"}}
+var ExportFilters = map[string][]string{"runs": RunFilters, "chat": {"chatId"}, "deliveries": DeliveryFilters}
 
 // NotCompleted are the statuses of runs that failed in one way or another.
 var NotCompleted = []engine.Status{engine.Failed, engine.TimedOut, engine.Expired}

@@ -7,12 +7,14 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/adminclient"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/cli/flags"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/moment"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
@@ -34,6 +36,7 @@ type resource[Row any] struct {
 type filter struct {
 	flag, parameter, usage string
 	complete               cobra.CompletionFunc
+	isMoment               bool                           // it is read here, in the zone of this machine
 	mayBeEmpty             bool                           // an empty value selects something, too
 	noteUnknown            func(s *session, value string) // says if there is nothing by that name, unless it is nil
 }
@@ -54,7 +57,7 @@ func addFilters(cmd *cobra.Command, filters []filter) {
 
 // filterQuery reads the flags that select rows. An empty value would select everything, and is refused.
 func filterQuery(cmd *cobra.Command, filters []filter) (url.Values, error) {
-	query := make(url.Values)
+	query, now := make(url.Values), time.Now()
 	for _, f := range filters {
 		if !cmd.Flags().Changed(f.flag) {
 			continue
@@ -62,7 +65,15 @@ func filterQuery(cmd *cobra.Command, filters []filter) (url.Values, error) {
 		if flags.Text(cmd, f.flag) == "" && !f.mayBeEmpty {
 			return nil, flags.Usagef("--%s must not be empty", f.flag)
 		}
-		query.Set(f.parameter, flags.Text(cmd, f.flag))
+		value := flags.Text(cmd, f.flag)
+		if f.isMoment {
+			at, err := moment.Parse(value, now)
+			if err != nil {
+				return nil, flags.Usagef("--%s %v", f.flag, err)
+			}
+			value = at.Format(time.RFC3339Nano)
+		}
+		query.Set(f.parameter, value)
 	}
 	return query, nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/cli/flags"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/moment"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
@@ -42,19 +43,22 @@ var (
 		{flag: "hook", parameter: "hook", usage: "only runs of this hook, or of several with commas between them",
 			complete: flags.CompleteSeveral(completeAllHooks), noteUnknown: (*session).noteUnknownHooks},
 		{flag: "chat", parameter: "chatId", usage: "only runs of this chat", complete: chats.complete()},
-		{flag: "since", parameter: "since", usage: "only runs that were accepted since then, such as 1h or 2026-01-31T15:04:05Z",
-			complete: flags.CompleteWords("1h", "24h", "168h")},
-		{flag: "until", parameter: "until", usage: "only runs that were accepted before then",
-			complete: flags.CompleteWords("1h", "24h", "168h")},
+		sinceFilter, untilFilter,
 		{flag: "search", parameter: "q", usage: "only runs with this id or its beginning, or with these words",
 			complete: cobra.NoFileCompletions},
 	}
+
+	sinceFilter = filter{flag: "since", parameter: "since", usage: "only runs accepted since then: " + moment.Forms,
+		complete: flags.CompleteWords(moment.Offered...), isMoment: true}
+	untilFilter = filter{flag: "until", parameter: "until", usage: "only runs accepted before then",
+		complete: flags.CompleteWords(moment.Offered...), isMoment: true}
 
 	deliveries = resource[api.DeliveryDetails]{
 		name: "deliveries", many: "deliveries",
 		filters: append([]filter{{flag: "status", parameter: "status",
 			usage:    "only those that are pending, delivered or dead, or several of that with commas between them",
-			complete: flags.CompleteSeveral(flags.CompleteWords(engine.Pending, engine.Delivered, engine.Dead))}}, targetFilters...),
+			complete: flags.CompleteSeveral(flags.CompleteWords(engine.Pending, engine.Delivered, engine.Dead))}, sinceFilter, untilFilter},
+			targetFilters...),
 		none:    "Nothing was sent out yet. A run sends its answer out if it has a callbackUrl, or a channel to deliver to.",
 		noMatch: "No delivery matches. Leave some of the flags out to see more.",
 		columns: []string{"CREATED", "STATUS", "HOOK", "TRIES", "NEXT", "DELIVERY", "TO"},
@@ -97,7 +101,7 @@ var (
 	}
 
 	chats = resource[api.Chat]{
-		name:    "chats",
+		name: "chats", filters: []filter{sinceFilter},
 		none:    "There are no chats yet that somebody named. A run without a chatId has a chat of its own: caddy hooks runs shows it.",
 		columns: []string{"LAST", "RUNS", "STATUS", "HOOK", "CHAT", "MESSAGE"},
 		cells: func(c terminal.Clock, chat *api.Chat) [][]terminal.Text {
@@ -120,12 +124,13 @@ func runsVerb() *cobra.Command {
 		Long: `
 Lists runs, the newest first, with the reason of those that did not complete and the first line of the message of the others.
 
-Times for --since and --until are a duration back from now, such as 1h, or RFC 3339, such as 2026-01-31T15:04:05Z. They are about when a run
-was accepted. --search looks for the id of a run or its beginning, for a chat, or for words in messages, replies and errors, and
+Times for --since and --until are about when a run was accepted, and local: ` + moment.Forms + `.
+All of yesterday is --since yesterday --until today, and 10:00 is the last one that has passed. --search looks for the id of a run or its beginning, for a chat, or for words in messages, replies and errors, and
 may take some time.
 
 With --follow the list begins with the oldest, and goes on with a row whenever a run is accepted, started or ended. Ctrl-C ends it.`,
 		Example: `  caddy hooks runs --status failed,timed_out --since 1h
+  caddy hooks runs --since yesterday --until today
   caddy hooks runs --hook github-issues --follow
   caddy hooks runs --limit 0 --json | jq -r '.runs[].runId'`,
 	})
@@ -177,13 +182,14 @@ func runReason(r *api.RunSummary) string {
 
 func deliveriesVerb() *cobra.Command {
 	return deliveries.verb(&cobra.Command{
-		Use:   "deliveries [--status STATUS,…] [--host HOST] [--channel CHANNEL] [--limit N]",
+		Use:   "deliveries [--status STATUS,…] [--since TIME] [--until TIME] [--host HOST] [--channel CHANNEL] [--limit N]",
 		Short: "Lists what is sent out: callbacks and messages to channels",
 		Long: `
 Lists what is sent out, that of the newest run first: callbacks and messages to channels. One that is pending is tried again; one that is
-dead was given up. Hosts and channels that are left alone for a while are told on stderr.`,
+dead was given up. Hosts and channels that are left alone for a while are told on stderr. Times for --since and --until are about when the run
+of a delivery was accepted; caddy hooks runs --help has their forms.`,
 		Example: `  caddy hooks deliveries --status dead
-  caddy hooks deliveries --status pending,dead --host callbacks.example.com`,
+  caddy hooks deliveries --status pending,dead --host callbacks.example.com --since 10:00 --until 11:00`,
 	})
 }
 

@@ -430,7 +430,7 @@ func (s *session) showHook(hook *listedHook) error {
 
 func sessionVerb() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "chat [CHAT] [--limit N]",
+		Use:   "chat [CHAT | --since TIME] [--limit N]",
 		Short: "Shows a chat as a conversation, or lists chats",
 		Long: `
 Shows the last runs of a chat as a conversation, the newest at the end: what came in after >, what the agent said after <, why a run failed
@@ -443,6 +443,7 @@ Long texts are cut; caddy hooks show RUN-ID has them whole.`,
 		RunE:              withSession(runSession),
 		ValidArgsFunction: flags.CompleteOne(chats.complete()),
 	}
+	addFilters(cmd, chats.filters)
 	limitFlag(cmd, "runs or chats")
 	return cmd
 }
@@ -455,8 +456,8 @@ func runSession(s *session, cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return chats.list(s, cmd)
 	}
-	if args[0] == "" {
-		return flags.Usagef("the id of the chat is empty")
+	if args[0] == "" || cmd.Flags().Changed("since") {
+		return flags.Usagef("name a chat, which is not empty, or list chats with --since")
 	}
 	chat := listing{path: "chat", member: "runs", query: url.Values{"chatId": args[:1]}, limit: limit}
 	if s.json {

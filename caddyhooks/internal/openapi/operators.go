@@ -2,6 +2,7 @@ package openapi
 
 import (
 	"net/http"
+	"slices"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
@@ -146,7 +147,7 @@ var Operators = &Document{
 			query: []string{"status", "hook", "dry"}, headers: []string{"Hooks-Operator"}, body: isJSON(AgainRequest{}), bodyOptional: true,
 			answers: answered("200", isJSON(api.StartedAgain{}))},
 		{method: "GET", path: "/chats", id: "chats", tag: "runs", summary: "List chats, the one with the newest run first",
-			query: []string{"q", "limit", "cursor"}, answers: answered("200", isJSON(api.ChatsPage{}))},
+			query: []string{"q", "since", "limit", "cursor"}, answers: answered("200", isJSON(api.ChatsPage{}))},
 		{method: "GET", path: "/chat", id: "chat", tag: "runs", summary: "List the runs of a chat, the newest first",
 			query: []string{"chatId", "limit", "cursor"}, answers: answered("200", isJSON(api.ChatPage{}))},
 		{method: "GET", path: "/refused", id: "refused", tag: "runs", summary: "List requests that were refused or ignored",
@@ -156,12 +157,12 @@ var Operators = &Document{
 			query:   []string{"of", "status", "hook", "chatId", "since", "until", "q", "channel", "host"},
 			answers: answered("200", content{"application/x-ndjson": someText, "text/csv": someText}, "Content-Disposition")},
 		{method: "GET", path: "/deliveries", id: "deliveries", tag: "deliveries", summary: "List deliveries, the newest first",
-			query: []string{"status", "channel", "host", "limit", "cursor"}, answers: answered("200", isJSON(api.DeliveriesPage{}))},
+			query: slices.Concat(api.DeliveryFilters, []string{"limit", "cursor"}), answers: answered("200", isJSON(api.DeliveriesPage{}))},
 		{method: "DELETE", path: "/deliveries", id: "dropDeliveries", tag: "deliveries", summary: "Drop deliveries",
-			query: []string{"status", "channel", "host", "dry"}, headers: []string{"Hooks-Operator"},
+			query: slices.Concat(api.DeliveryFilters, []string{"dry"}), headers: []string{"Hooks-Operator"},
 			answers: answered("200", isJSON(api.ChangedDeliveries{}))},
 		{method: "POST", path: "/deliveries/retry", id: "retryDeliveries", tag: "deliveries", summary: "Send deliveries again",
-			query: []string{"status", "channel", "host", "dry"}, headers: []string{"Hooks-Operator"},
+			query: slices.Concat(api.DeliveryFilters, []string{"dry"}), headers: []string{"Hooks-Operator"},
 			answers: answered("200", isJSON(api.ChangedDeliveries{}))},
 		{method: "GET", path: "/deliveries/{id}", id: "delivery", tag: "deliveries", summary: "Show a delivery",
 			answers: answered("200", isJSON(api.DeliveryDetails{}))},

@@ -1,5 +1,7 @@
 package openapi
 
+import "github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/moment"
+
 // queryTexts describe the parameters of queries.
 var queryTexts = map[string]string{
 	"wait":    "How long to wait for the end of the run, up to 5m, as in 30s.",
@@ -12,8 +14,8 @@ var queryTexts = map[string]string{
 	"query":   "The query of the request.",
 	"status":  "A status. Lists take several, with commas between them.",
 	"chatId":  "The chat.",
-	"since":   "From this time on: a time, or a duration back from now such as 1h or 7d.",
-	"until":   "Before this time: a time, or a duration back from now.",
+	"since":   "From this time on: " + moment.Forms + ". Times without a zone are those of the server.",
+	"until":   "Before this time; see since.",
 	"q":       "A run id, or at least eight characters of its beginning; otherwise words that must all be there.",
 	"dry":     "1 changes nothing, and answers how many would be changed.",
 	"unsent":  "1 leaves a delivery alone that has arrived, with 409.",

@@ -218,16 +218,9 @@ func (s deliveries) change(ctx context.Context, id string, arrived bool,
 func (s deliveries) List(ctx context.Context, query engine.DeliveryQuery) ([]*engine.Delivery, string, error) {
 	var page []*engine.Delivery
 	var next string
-	var cursor []byte
-	if query.Cursor != "" {
-		key, err := local.ParseDeliveryID(query.Cursor)
-		if err != nil {
-			return nil, "", engine.ErrCursor
-		}
-		cursor = key[:]
-	}
-	if query.Limit <= 0 {
-		return nil, "", nil
+	first, end, err := local.DeliveryRange(&query)
+	if err != nil || query.Limit <= 0 {
+		return nil, "", err
 	}
 	var buckets [][]byte
 	for status, bucket := range bucketsByStatus {
@@ -238,12 +231,12 @@ func (s deliveries) List(ctx context.Context, query engine.DeliveryQuery) ([]*en
 	if buckets == nil {
 		return nil, "", nil // no delivery has such a status
 	}
-	err := s.view(ctx, func(tx *bbolt.Tx) error {
-		newest := newestFirst(tx, cursor, buckets...)
+	err = s.view(ctx, func(tx *bbolt.Tx) error {
+		newest := newestFirst(tx, end[:], buckets...)
 		size := 0
 		for looked := 0; ; looked++ {
 			key, data := newest()
-			if key == nil {
+			if bytes.Compare(key, first[:]) < 0 { // or nil
 				next = ""
 				return nil
 			}

@@ -50,6 +50,27 @@ func RangeOf(query *engine.Query, ahead time.Duration) (r IDRange, ok bool, err 
 	return r, compareIDs(r.First, r.Last) <= 0, nil
 }
 
+// DeliveryRange is where the deliveries of a query can be: from first on, and before end.
+func DeliveryRange(query *engine.DeliveryQuery) (first, end DeliveryKey, err error) {
+	end = NewDeliveryKey(greatestID, math.MaxUint8)
+	if !query.Since.IsZero() {
+		first = NewDeliveryKey(FirstID(query.Since), 0)
+	}
+	if !query.Until.IsZero() {
+		end = NewDeliveryKey(FirstID(query.Until), 0)
+	}
+	if query.Cursor != "" {
+		cursor, err := ParseDeliveryID(query.Cursor)
+		if err != nil {
+			return first, end, engine.ErrCursor
+		}
+		if bytes.Compare(cursor[:], end[:]) < 0 {
+			end = cursor
+		}
+	}
+	return first, end, nil
+}
+
 func checkCursors(query *engine.Query) error {
 	for _, text := range []string{query.Cursor, query.UpTo} {
 		if _, ok := ParseID(text); !ok && text != "" {

@@ -172,20 +172,12 @@ func (d *Data) changeable(id string, arrived bool) (key local.DeliveryKey, recor
 func (s deliveries) List(_ context.Context, query engine.DeliveryQuery) (page []*engine.Delivery, next string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if query.Limit <= 0 {
-		return nil, "", nil
+	first, end, err := local.DeliveryRange(&query)
+	if err != nil || query.Limit <= 0 {
+		return nil, "", err
 	}
-	var cursor local.DeliveryKey
-	end := len(s.order)
-	if query.Cursor != "" {
-		if cursor, err = local.ParseDeliveryID(query.Cursor); err != nil {
-			return nil, "", engine.ErrCursor
-		}
-		if end = s.order.olderThan(cursor.Run()); end < len(s.order) {
-			end++ // the run of the cursor may have another one
-		}
-	}
-	for i, looked := end-1, 0; i >= 0; i, looked = i-1, looked+1 {
+	oldest, newest := s.order.olderThan(first.Run()), min(s.order.olderThan(end.Run()), len(s.order)-1) // which may have some before end
+	for i, looked := newest, 0; i >= oldest; i, looked = i-1, looked+1 {
 		if looked == local.ListLooksAt {
 			return page, engine.DeliveryID(s.order[i+1].String(), 0), nil // all of that run have been looked at
 		}
@@ -195,7 +187,7 @@ func (s deliveries) List(_ context.Context, query engine.DeliveryQuery) (page []
 		}
 		for _, d := range slices.Backward(record.Deliveries) {
 			key := local.NewDeliveryKey(s.order[i], d.Index)
-			if query.Cursor != "" && bytes.Compare(key[:], cursor[:]) >= 0 {
+			if bytes.Compare(key[:], end[:]) >= 0 {
 				continue
 			}
 			if len(page) == query.Limit {

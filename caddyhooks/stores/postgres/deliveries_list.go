@@ -11,21 +11,12 @@ import (
 )
 
 func (d *deliveries) List(ctx context.Context, query engine.DeliveryQuery) (page []*engine.Delivery, next string, err error) {
-	if query.Limit <= 0 {
-		return nil, "", nil
+	first, end, err := local.DeliveryRange(&query)
+	if err != nil || query.Limit <= 0 {
+		return nil, "", err
 	}
-	var (
-		run, channel, host *string
-		index              *int
-		statuses           = []string{}
-	)
-	if query.Cursor != "" {
-		id, place, ok := engine.ParseDeliveryID(query.Cursor)
-		if !ok {
-			return nil, "", engine.ErrCursor
-		}
-		run, index = &id, &place
-	}
+	var channel, host *string
+	statuses := []string{}
 	for _, status := range query.Statuses {
 		statuses = append(statuses, string(status))
 	}
@@ -53,8 +44,8 @@ func (d *deliveries) List(ctx context.Context, query engine.DeliveryQuery) (page
 		delivery, err := row.delivery()
 		page = append(page, delivery)
 		return err
-	}, "SELECT "+deliveryColumns+" FROM @.list_deliveries_1($1, $2, $3, $4, $5, $6, $7)", statuses, channel, host, run, index, query.Limit,
-		looksAt)
+	}, "SELECT "+deliveryColumns+" FROM @.list_deliveries_1($1, $2, $3, $4, $5, $6, $7, $8)", statuses, channel, host, first.Run().String(),
+		end.Run().String(), end.Index(), query.Limit, looksAt)
 	if err != nil {
 		return nil, "", err
 	}

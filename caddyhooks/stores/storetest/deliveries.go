@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
@@ -378,6 +380,12 @@ func (s *store) listDeliveries(query engine.DeliveryQuery) []*engine.Delivery {
 	})
 }
 
+// acceptedAt is when the run of a delivery was accepted, by its id.
+func acceptedAt(d *engine.Delivery) time.Time {
+	seconds, nanoseconds := uuid.MustParse(d.RunID).Time().UnixTime()
+	return time.Unix(seconds, nanoseconds)
+}
+
 func deliveriesAreListed(t *testing.T, s *store) {
 	same(t, "a list of nothing", s.listDeliveries(engine.DeliveryQuery{}), nil)
 	statuses := []engine.DeliveryStatus{engine.Pending, engine.Dead, engine.Delivered}
@@ -412,6 +420,32 @@ func deliveriesAreListed(t *testing.T, s *store) {
 		}
 		query := engine.DeliveryQuery{Statuses: []engine.DeliveryStatus{engine.Dead, engine.Pending}, Limit: limit}
 		same(t, "a list of two statuses", s.listDeliveries(query), unsent)
+	}
+	dead := []engine.DeliveryStatus{engine.Dead}
+	for _, at := range [][2]int{{12, 0}, {25, 13}, {39, 26}} { // of one run there are two
+		since, until := acceptedAt(want[at[0]]), acceptedAt(want[at[1]])
+		var after, before, between, deadBetween []*engine.Delivery
+		for _, d := range want {
+			isAfter, isBefore := !acceptedAt(d).Before(since), acceptedAt(d).Before(until)
+			if isAfter {
+				after = append(after, d)
+			}
+			if isBefore {
+				before = append(before, d)
+			}
+			if isAfter && isBefore {
+				between = append(between, d)
+			}
+			if isAfter && isBefore && d.Status == engine.Dead {
+				deadBetween = append(deadBetween, d)
+			}
+		}
+		for _, limit := range []int{1, 5, 40} {
+			same(t, "a list since a time", s.listDeliveries(engine.DeliveryQuery{Since: since, Limit: limit}), after)
+			same(t, "a list until a time", s.listDeliveries(engine.DeliveryQuery{Until: until, Limit: limit}), before)
+			same(t, "a list of some time", s.listDeliveries(engine.DeliveryQuery{Since: since, Until: until, Limit: limit}), between)
+			same(t, "a list of a status and some time", s.listDeliveries(engine.DeliveryQuery{Statuses: dead, Since: since, Until: until, Limit: limit}), deadBetween)
+		}
 	}
 	same(t, "a list of a status that none has", s.listDeliveries(engine.DeliveryQuery{Statuses: []engine.DeliveryStatus{"other"}}), nil)
 	for _, cursor := range []string{"x", "\x00", "%", want[0].RunID, "msg_x_0", "msg_"} {

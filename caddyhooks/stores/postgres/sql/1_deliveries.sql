@@ -507,16 +507,17 @@ BEGIN
 	RETURN EXISTS (SELECT FROM host h WHERE h.next_at <= t) OR EXISTS (SELECT FROM delivery_news) OR EXISTS (SELECT FROM delivery d WHERE d.lease_until <= t);
 END $$;
 
--- Lists deliveries, those of the newest run first, that come before one. It looks at p_look of them at most; the last row tells the last one it
+-- Lists deliveries, those of the newest run first, that come before one, from a run on. It looks at p_look of them at most; the last row tells the last one it
 -- looked at if there may be more: it has no record.
-CREATE FUNCTION list_deliveries_1(p_statuses text[], p_channel text, p_host text, p_run text, p_index int, p_limit int, p_look int)
+CREATE FUNCTION list_deliveries_1(p_statuses text[], p_channel text, p_host text, p_first text, p_run text, p_index int, p_limit int, p_look int)
 RETURNS TABLE (run uuid, index int, status text, created_at timestamptz, due timestamptz, tried_at timestamptz, token text, record json, body bytea)
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET enable_bitmapscan = off SET enable_sort = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
-	v_run      uuid := coalesce(p_run, 'ffffffff-ffff-ffff-ffff-ffffffffffff')::uuid;
-	v_index    int := coalesce(p_index, 2147483647);
+	v_first    uuid := p_first::uuid;
+	v_run      uuid := p_run::uuid;
+	v_index    int := p_index;
 	v_all      boolean := cardinality(p_statuses) = 0 OR 'delivered' = ANY (p_statuses);
 	v_selected boolean;
 	v_looked   int := 0;
@@ -525,13 +526,13 @@ DECLARE
 BEGIN
 	FOR d IN
 		SELECT d.run, d.index, d.host, d.status FROM (
-			(SELECT d.run, d.index, d.host, d.status FROM delivery d WHERE v_all AND (d.run, d.index) < (v_run, v_index)
+			(SELECT d.run, d.index, d.host, d.status FROM delivery d WHERE v_all AND (d.run, d.index) < (v_run, v_index) AND d.run >= v_first
 			ORDER BY d.run DESC, d.index DESC LIMIT p_look)
 			UNION ALL
-			(SELECT d.run, d.index, d.host, d.status FROM delivery d WHERE NOT v_all AND 'pending' = ANY (p_statuses) AND d.status = 'pending' AND (d.run, d.index) < (v_run, v_index)
+			(SELECT d.run, d.index, d.host, d.status FROM delivery d WHERE NOT v_all AND 'pending' = ANY (p_statuses) AND d.status = 'pending' AND (d.run, d.index) < (v_run, v_index) AND d.run >= v_first
 			ORDER BY d.run DESC, d.index DESC LIMIT p_look)
 			UNION ALL
-			(SELECT d.run, d.index, d.host, d.status FROM delivery d WHERE NOT v_all AND 'dead' = ANY (p_statuses) AND d.status = 'dead' AND (d.run, d.index) < (v_run, v_index)
+			(SELECT d.run, d.index, d.host, d.status FROM delivery d WHERE NOT v_all AND 'dead' = ANY (p_statuses) AND d.status = 'dead' AND (d.run, d.index) < (v_run, v_index) AND d.run >= v_first
 			ORDER BY d.run DESC, d.index DESC LIMIT p_look)) d
 		ORDER BY d.run DESC, d.index DESC
 	LOOP
