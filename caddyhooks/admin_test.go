@@ -77,14 +77,15 @@ func TestPinnedSettingsAreShownAndNotChanged(t *testing.T) {
 		max_payload 1KB
 		memory_preset ops_support
 		history 1h
+		keep_refused 1m
 		hook pinned {
 			auth hmac X-Sig s3cret
 			template "{a}"
 		}
 	}`)
 	const shown = `{"enabled":true,"token":["••••","••••"],"defaultTimeoutSeconds":60,"maxPayloadSize":1024,"memoryPreset":"ops_support",
-		"historySeconds":3600,"mappings":[{"name":"pinned","authMode":"hmac","hmacHeader":"X-Sig","hmacSecret":"••••","messageTemplate":"{a}","pinned":true}],
-		"pinned":["defaultTimeoutSeconds","enabled","historySeconds","maxPayloadSize","memoryPreset","token"],"saved":[]}`
+		"historySeconds":3600,"keepRefusedSeconds":60,"mappings":[{"name":"pinned","authMode":"hmac","hmacHeader":"X-Sig","hmacSecret":"••••","messageTemplate":"{a}","pinned":true}],
+		"pinned":["defaultTimeoutSeconds","enabled","historySeconds","keepRefusedSeconds","maxPayloadSize","memoryPreset","token"],"saved":[]}`
 	s.AdminRequest("GET", "/hooks/settings", "").WantJSON(t, shown)
 	// What is shown may be sent back, and setting a value to itself is no change.
 	s.AdminRequest("PATCH", "/hooks/settings", shown).WantJSON(t, shown)

@@ -66,6 +66,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 //		max_payload     <size>
 //		memory_preset   <id>
 //		history         <duration>|off
+//		keep_refused    <duration>|off
 //		wake_fold       <window> [<max>]
 //		path            <path>
 //		health          <path> { … }

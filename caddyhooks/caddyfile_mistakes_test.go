@@ -22,6 +22,7 @@ var caddyfileBlocks = []struct {
 		size 64: max_payload 1MB
 		text: memory_preset general_chat
 		text: history 1h
+		text: keep_refused 1h
 		own: wake_fold 30s
 		text: path /hooks
 		own block: health /healthz

@@ -28,6 +28,7 @@ func TestEverySettingCanBeSetPinnedShownAndSetBack(t *testing.T) {
 		"defaultTimeoutSeconds": {"1m", `60`, `61`, 60.0, `"1m"`},
 		"maxPayloadSize":        {"2KB", `"2KB"`, `2047`, 2048.0, `true`},
 		"historySeconds":        {"1h", `3600`, `3601`, 3600.0, `"1h"`},
+		"keepRefusedSeconds":    {"1h", `3600`, `3601`, 3600.0, `"1h"`},
 		"wakeFold":              {"5s 50", `{"seconds":5,"max":50}`, `{"seconds":6,"max":50}`, map[string]any{"seconds": 5.0, "max": 50.0}, `"5s"`},
 		"memoryPreset":          {"ops_support", `"ops_support"`, `"general_chat"`, "ops_support", `[]`},
 	}

@@ -36,6 +36,7 @@ func (q *hookRequest) refuse(w http.ResponseWriter, r *http.Request, err error) 
 		observe.NoteStatus(r, observe.RequestRefused)
 		noteRefusal(in, q, r, answer)
 	}
+	q.release() // before the answer, which may be read slowly
 	WriteError(w, r, answer)
 	return answer.Status
 }
@@ -64,19 +65,52 @@ func noteRefusal(in *service.Instance, q *hookRequest, r *http.Request, answer *
 		request.Asked = showName(active, q.name)
 	}
 	in.Refused.Note(in.Log, request)
+	q.keepRefused(r, active, request)
 }
 
 // noteIgnored notes a request that a condition of its hook leaves out.
-func noteIgnored(in *service.Instance, q *hookRequest, status int, condition string) {
+func noteIgnored(in *service.Instance, q *hookRequest, r *http.Request, status int, condition string) {
 	if in.Refused == nil {
 		return
 	}
-	in.Refused.Note(in.Log, refused.Request{
+	request := refused.Request{
 		Kind:   refused.Kind{Hook: q.name, Status: status, Reason: condition, Ignored: true},
 		Client: q.incoming.Client,
 		Size:   int64(q.received.Count),
-	})
+	}
+	in.Refused.Note(in.Log, request)
+	q.keepRefused(r, in.Active.Load(), request)
 }
+
+// keepRefused keeps a request that became no run, without its secrets, if that is asked for. Its body is kept if it was read, and if the
+// hook keeps messages at all.
+func (q *hookRequest) keepRefused(r *http.Request, active *settings.Active, request refused.Request) {
+	if active == nil || !q.in.Refused.Wants(request.Client) {
+		return
+	}
+	hook := active.Hooks[request.Hook] // nil if no custom hook has the name
+	mask := refused.Mask{
+		Mark:        settings.HiddenSecret,
+		HidesHeader: func(name string) bool { return active.SecretHeaders.Has(name) || intake.MayHoldSecret(name) },
+		ShowsQuery:  func(name string) bool { return intake.ShowsQuery(hook, name) },
+		HideIn:      active.HideSecrets,
+	}
+	kept := refused.Kept{
+		Request: request, Method: oneline.Of(r.Method, maxKeptMethod), Path: q.in.Path + "/" + cmp.Or(request.Asked, request.Hook), Query: mask.Query(r.URL.Query()),
+		Headers: mask.Headers(r.Header), Stranger: !q.isKnown,
+	}
+	switch {
+	case q.body == nil:
+		kept.Unread = r.ContentLength != 0
+	case active.HistoryOf(hook) > 0:
+		kept.Body, kept.Cut = mask.Body(q.body.bytes), len(q.body.bytes) > refused.MaxKeptBody
+	default:
+		kept.Unread = true
+	}
+	q.in.Refused.KeepRequest(kept)
+}
+
+const maxKeptMethod = 32
 
 // hookNamed returns the name of a hook, of which there are as many as are configured, or were. It is "" for a name that no hook
 // has or had.

@@ -40,6 +40,7 @@ func Serve(in *service.Instance, w http.ResponseWriter, r *http.Request, next ca
 		req.meters().Answered(req.refuse(w, r, in.WhyNotStarted()))
 		return nil
 	}
+	defer req.release()
 	var status int
 	if err := req.serveUpToDate(w, r, active); err != nil {
 		status = req.refuse(w, r, err)
@@ -74,7 +75,6 @@ func callNext(in *service.Instance, w http.ResponseWriter, r *http.Request, next
 // another node has changed them meanwhile.
 func (q *hookRequest) serveUpToDate(w http.ResponseWriter, r *http.Request, active *settings.Active) error {
 	in := q.in
-	defer q.release()
 	err := q.serve(w, r, active)
 	for submits, checks := 1, 1; submits < maxSubmits && checks < service.MaxChecks; err = q.serve(w, r, active) {
 		if newer := newerSettings(r.Context(), in, active, err); newer != nil {
@@ -103,7 +103,7 @@ func (q *hookRequest) serveUpToDate(w http.ResponseWriter, r *http.Request, acti
 		return engine.ErrUnreachable
 	case errors.As(err, &ignored):
 		observe.NoteStatus(r, observe.RequestIgnored)
-		q.ignore(w, ignored.Condition)
+		q.ignore(w, r, ignored.Condition)
 		return nil
 	case errors.As(err, &challenge):
 		in.Service.Engine.NoteChallenge(q.name)
@@ -122,6 +122,7 @@ type hookRequest struct {
 	received   observe.CountedBody
 	incoming   intake.Request
 	custom     *settings.Hook // nil for wake and agent
+	isKnown    bool           // its credential is good
 	body       *body
 	chat       string            // that the run is for, once it is known
 	taken      service.Allowance // that the rate of the hook has for runs which are not stored yet
@@ -171,6 +172,7 @@ func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *sett
 		if err := scheme.Authenticate(req.Credential(now)); err != nil {
 			return err
 		}
+		q.isKnown = true
 	}
 	if err := q.readBody(w, r, limit); err != nil {
 		return err
@@ -180,6 +182,7 @@ func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *sett
 		if err := scheme.Authenticate(credential); err != nil {
 			return err
 		}
+		q.isKnown = true
 	}
 	if custom != nil && active.HistoryOf(custom) > 0 {
 		in.Service.Samples.Note(q.name, r.Header, req.Query, req.Body)

@@ -221,7 +221,7 @@ func callerWaits(h *settings.Hook) bool { return h.Action == engine.Agent && h.S
 var ignoredBody = []byte(`{"status":"ignored"}`)
 
 // ignore answers a request that a condition leaves out, counts it and notes it beside the refused ones.
-func (q *hookRequest) ignore(w http.ResponseWriter, condition string) {
+func (q *hookRequest) ignore(w http.ResponseWriter, r *http.Request, condition string) {
 	in := q.in
 	status := q.successStatus(http.StatusOK)
 	given := q.custom.Answer != nil && !callerWaits(q.custom)
@@ -229,7 +229,7 @@ func (q *hookRequest) ignore(w http.ResponseWriter, condition string) {
 		status = q.custom.Answer.Status
 	}
 	in.Service.Engine.NoteIgnored(q.name)
-	noteIgnored(in, q, status, condition)
+	noteIgnored(in, q, r, status, condition)
 	switch {
 	case given:
 		q.writeGiven(w)

@@ -118,6 +118,17 @@ func sampleOf(h *settings.Hook, at time.Time, header http.Header, query func() u
 	return made
 }
 
+// ShowsQuery reports whether the values of a query parameter can be shown to operators. h is nil if it is not known whose request it is.
+func ShowsQuery(h *settings.Hook, name string) bool {
+	return tellsKind(name) || h != nil && readsParameter(h, "query", name)
+}
+
+// MayHoldSecret reports whether the name of a header reads as if it had a secret.
+func MayHoldSecret(name string) bool {
+	name = strings.ToLower(name)
+	return slices.ContainsFunc(secretWords, func(word string) bool { return strings.Contains(name, word) })
+}
+
 // readsParameter reports whether a template or a condition of the hook reads a header or a query parameter.
 func readsParameter(h *settings.Hook, kind, name string) bool {
 	is := func(s template.Source) bool { return s.Kind == kind && strings.EqualFold(s.Name, name) }
@@ -129,8 +140,7 @@ func readsParameter(h *settings.Hook, kind, name string) bool {
 // others may carry a secret, which nobody but the sender knows.
 func tellsKind(name string) bool {
 	name = strings.ToLower(name)
-	has := func(word string) bool { return strings.Contains(name, word) }
-	return slices.ContainsFunc(kindWords, has) && !slices.ContainsFunc(secretWords, has)
+	return !MayHoldSecret(name) && slices.ContainsFunc(kindWords, func(word string) bool { return strings.Contains(name, word) })
 }
 
 var (

@@ -60,5 +60,5 @@ var headerTexts = map[string]string{
 
 var pathTexts = map[string]string{
 	"name": "The name of the hook or of the runner.",
-	"id":   "The id of the run or of the delivery.",
+	"id":   "The id of the run, of the delivery or of the request.",
 }

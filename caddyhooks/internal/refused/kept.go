@@ -14,6 +14,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // Kept is a request that became no run, as it was received but for its secrets.
@@ -26,7 +28,8 @@ type Kept struct {
 	Query   string      `json:"query,omitempty"`
 	Headers http.Header `json:"headers,omitempty"`
 	Body    []byte      `json:"body,omitempty"`   // its beginning
-	Unread  bool        `json:"unread,omitempty"` // it was refused before its body was read
+	Cut     bool        `json:"cut,omitempty"`    // there is more of it
+	Unread  bool        `json:"unread,omitempty"` // its body was not read, or must not be kept
 
 	Stranger bool `json:"stranger,omitempty"` // it had no good credential
 
@@ -212,4 +215,19 @@ func (r *Recorder) Requests(ctx context.Context, match func(*Kept) bool, limit i
 		}
 	}
 	return found
+}
+
+// Shown is the request in the JSON of the admin API.
+func (k *Kept) Shown() api.RefusedRequestDetails {
+	headers := k.Headers
+	if headers == nil {
+		headers = http.Header{}
+	}
+	return api.RefusedRequestDetails{
+		RefusedRequest: api.RefusedRequest{
+			ID: k.ID, At: text.JSONTime(k.At), Hook: k.Hook, Status: k.Status, Ignored: k.Ignored, Reason: k.Reason, Message: k.Message,
+			Method: k.Method, Path: k.Path, Client: k.Client, Size: k.Size, ContentType: headers.Get("Content-Type"),
+		},
+		Headers: headers, Query: k.Query, Payload: strings.ToValidUTF8(string(k.Body), "\uFFFD"), Cut: k.Cut, Unread: k.Unread,
+	}
 }

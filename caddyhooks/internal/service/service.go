@@ -196,6 +196,9 @@ func (s *Service) followSettings(active *settings.Active) {
 	s.followMeters()
 	s.Engine.LimitHooks(active.HookWorkers())
 	s.followPauses(active)
+	if newest := s.newest(); newest != nil {
+		newest.Refused.Keep(active.KeepRefused)
+	}
 }
 
 // followMeters takes away the series of hooks and channels that no instance has any more. In a reload those of the old configuration

@@ -26,11 +26,13 @@ type Active struct {
 	DefaultTimeout time.Duration
 	maxPayload     int64
 	MemoryPreset   string
+	KeepRefused    time.Duration // how long requests that became no run are kept
 	History        time.Duration // how long messages of finished runs are kept
 	Hooks          map[string]*Hook
 	Gone           map[string]struct{} // names of hooks that there were since the start
 	SecretHeaders  auth.HeaderNames    // of request headers that must not be logged
-	Problems       map[string]string   // why live settings and hooks are left out, by the name of the part
+	secretTexts    *secretTexts
+	Problems       map[string]string // why live settings and hooks are left out, by the name of the part
 	Warnings       []Warning
 }
 
@@ -104,6 +106,7 @@ func (c *Compiler) compileSettings(before *Active, live Settings) (active *Activ
 		maxPayload:     int64(*settings.MaxPayloadSize),
 		MemoryPreset:   *settings.MemoryPreset,
 		History:        time.Duration(*settings.HistorySeconds) * time.Second,
+		KeepRefused:    time.Duration(*settings.KeepRefusedSeconds) * time.Second,
 		Hooks:          make(map[string]*Hook, len(settings.Mappings)),
 		SecretHeaders:  make(auth.HeaderNames),
 	}
@@ -113,16 +116,18 @@ func (c *Compiler) compileSettings(before *Active, live Settings) (active *Activ
 	}
 	active.SecretHeaders.Add(senderHeaders()...)
 	active.SecretHeaders.Add(BearerScheme.SecretHeaders(nil)...)
+	active.secretTexts = newSecretTexts()
+	resolve := active.secretTexts.noting(c.resolve)
 	var tokens []string
 	for _, s := range settings.Token {
-		token, err := c.resolve(s)
+		token, err := resolve(s)
 		if err != nil {
 			err = FieldErrorf("token", "%v", err)
 			return nil, HookSecrets{}, partOf(err), err
 		}
 		tokens = append(tokens, token)
 	}
-	secrets = HookSecrets{Tokens: auth.NewTokens(tokens...), Resolve: c.resolve}
+	secrets = HookSecrets{Tokens: auth.NewTokens(tokens...), Resolve: resolve}
 	active.On = *settings.Enabled && !secrets.Tokens.Empty()
 	active.Tokens = secrets.Tokens
 	active.Bearer = Authentication{Scheme: BearerScheme, Verifier: secrets.Tokens}

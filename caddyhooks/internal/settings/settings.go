@@ -44,6 +44,10 @@ type Settings struct {
 	// is the default.
 	HistorySeconds *int `json:"historySeconds,omitempty"`
 
+	// How long requests that became no run are kept, with their headers and the beginning of their body, but without secrets; 0 keeps
+	// none. At most a day. Default: 0.
+	KeepRefusedSeconds *int `json:"keepRefusedSeconds,omitempty"`
+
 	// How runs of the built-in wake are folded: runs that come within a time of each other are carried out in one turn. Default:
 	// not at all.
 	WakeFold *WakeFold `json:"wakeFold,omitempty"`
@@ -131,6 +135,20 @@ var AllSettings = []Setting{
 		fallback: func(r *Rules) *int { return new(r.RetentionSeconds()) },
 		check:    func(seconds *int, r *Rules) error { return checkHistory(*seconds, r.RetentionSeconds(), "retention") },
 	},
+	SettingOf[*int]{
+		name: "keepRefusedSeconds", directive: "keep_refused",
+		page:     PageField{"Keep refused requests", "In seconds, such as 3600, with headers and the start of the body. 0: off", "seconds"},
+		field:    func(s *Settings) **int { return &s.KeepRefusedSeconds },
+		read:     caddyconf.Pointer(readHistory),
+		jsonType: "a whole number",
+		fallback: func(*Rules) *int { return new(0) },
+		check: func(seconds *int, _ *Rules) error {
+			if *seconds < 0 || *seconds > maxKeepRefused {
+				return fmt.Errorf("must be from 0 to %d, which is a day", maxKeepRefused)
+			}
+			return nil
+		},
+	},
 	SettingOf[*WakeFold]{
 		name: "wakeFold", directive: "wake_fold",
 		page:     PageField{"Folding of wake", "Seconds, and the most runs in one turn, such as 30 50. Blank: off", "fold"},
@@ -160,6 +178,9 @@ func checkPayloadSize(size Size, r *Rules) error {
 
 // MaxPayloadLimit is the largest max_payload and max_request, since bodies are read into memory.
 const MaxPayloadLimit = 64 << 20
+
+// maxKeepRefused is how long refused requests are kept at most, in seconds.
+const maxKeepRefused = 24 * 60 * 60
 
 // Setting is an entry of AllSettings.
 type Setting interface {

@@ -1,0 +1,69 @@
+package refused
+
+import (
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
+)
+
+// Mask leaves the secrets of a request out of what is kept of it.
+type Mask struct {
+	Mark        string                    // stands for a secret
+	HidesHeader func(name string) bool    // a header whose values are secrets
+	ShowsQuery  func(name string) bool    // a query parameter whose values are not
+	HideIn      func(value string) string // replaces known secrets in other values
+}
+
+// maxKeptValue bounds a value of a header or of the query.
+const maxKeptValue = 1 << 10
+
+// Headers are headers without secrets, the first ones by name that are not too large.
+func (m *Mask) Headers(header http.Header) http.Header {
+	return m.fields(header, m.HidesHeader)
+}
+
+// Query is a query without secrets, as it would be sent.
+func (m *Mask) Query(query url.Values) string {
+	return url.Values(m.fields(query, func(name string) bool { return !m.ShowsQuery(name) })).Encode()
+}
+
+func (m *Mask) fields(from map[string][]string, hides func(name string) bool) map[string][]string {
+	kept, size := make(map[string][]string), 0
+	for _, name := range slices.Sorted(maps.Keys(from)) {
+		shown := m.HideIn(strings.ToValidUTF8(name, "\uFFFD"))
+		var values []string
+		for _, value := range from[name] {
+			switch {
+			case value == "":
+			case hides(name):
+				value = m.Mark
+			default:
+				value = shorten(m.HideIn(strings.ToValidUTF8(value, "\uFFFD")), maxKeptValue)
+			}
+			values = append(values, value)
+			size += len(value)
+		}
+		if size += len(shown); size > MaxKeptFields {
+			break
+		}
+		kept[shown] = append(kept[shown], values...)
+	}
+	return kept
+}
+
+// Body is the beginning of a body without secrets that are known. One that is cut in two by the end of it is not kept either.
+func (m *Mask) Body(body []byte) []byte {
+	kept := m.HideIn(string(body[:min(len(body), 2*MaxKeptBody)]))
+	return []byte(text.Beginning(kept, MaxKeptBody))
+}
+
+func shorten(value string, most int) string {
+	if len(value) <= most {
+		return value
+	}
+	return text.Beginning(value, most-len("…")) + "…"
+}
