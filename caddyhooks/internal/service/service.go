@@ -13,6 +13,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -23,6 +24,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/observe"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/refused"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
@@ -45,6 +47,7 @@ type Service struct {
 	queued    queueCount
 
 	RunStreams RunStreams
+	refused    atomic.Pointer[refused.Recorder] // that of the newest instance
 
 	Mu        sync.Mutex
 	Live      settings.Settings
