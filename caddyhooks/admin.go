@@ -29,13 +29,15 @@ func init() {
 //	GET               /hooks/runs/<id>
 //	POST              /hooks/runs/<id>/cancel
 //	POST              /hooks/runs/<id>/again
-//	POST              /hooks/runs/again
 //	GET               /hooks/chats
 //	GET               /hooks/chat
-//	GET, DELETE       /hooks/deliveries
-//	POST              /hooks/deliveries/retry
+//	GET               /hooks/deliveries
 //	GET, DELETE       /hooks/deliveries/<id>
 //	POST              /hooks/deliveries/<id>/retry
+//	GET, POST         /hooks/bulk
+//	GET               /hooks/bulk/<id>
+//	POST              /hooks/bulk/<id>/stop
+//	POST              /hooks/bulk/<id>/resume
 //	GET               /hooks/export
 //	GET               /hooks/backup
 //	GET               /hooks/refused
@@ -67,7 +69,7 @@ func (Admin) CaddyModule() caddy.ModuleInfo {
 func (*Admin) Provision(ctx caddy.Context) error { return service.RegisterMetrics(ctx) }
 
 // Routes returns the routes for Caddy's http.ServeMux. Its patterns have no methods here: the mux would answer 405 in plain
-// text, take HEAD for GET, and match GET /deliveries/retry with GET /deliveries/{id}.
+// text, take HEAD for GET, and match GET /bulk/stop with GET /bulk/{id}.
 func (a *Admin) Routes() []caddy.AdminRoute { return admin.Routes("/hooks") }
 
 // Interface guards

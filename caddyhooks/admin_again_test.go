@@ -192,16 +192,18 @@ func TestAllRunsThatFailedAreRunAgain(t *testing.T) {
 				return len(ids) == runs+4
 			})
 			all := func(query, body string) hookstest.Response {
-				return s.AdminRequest("POST", "/hooks/runs/again?"+query, body)
+				return s.AdminRequest("POST", "/hooks/bulk?do=again&"+query, body)
 			}
 			all("status=failed&dry=1", "").WantJSON(t, `{"would":33,"skipped":{"gone":1}}`)
 			all("status=failed&hook=other&dry=1", "{}").WantJSON(t, `{"would":3}`)
 			all("status=failed&hook=none&dry=1", "").WantJSON(t, `{"would":0}`)
-			all("status=timed_out&dry=1", "").WantJSON(t, `{"would":0}`)
-			all("status=expired", "").WantJSON(t, `{"started":0}`)
+			all("status=failed&chatId=chat%201&since=1h&dry=1", "").WantJSON(t, `{"would":8}`)
+			all("status=failed&until=1h&dry=1", "").WantJSON(t, `{"would":0}`)
+			all("status=timed_out,expired&dry=1", "").WantJSON(t, `{"would":0}`)
+			s.Bulk("do=again&status=expired", "").WantMembers(t, `{"do":"again","filter":{"status":"expired"},"state":"done","matching":0,"done":0}`)
 			for query, word := range map[string]string{
-				"": "status", "status=completed": "status", "status=": "status", "hook=other": "status", "status=failed&hok=other": "hok", "status=failed&hook=": "hook",
-				"status=failed&dry=0": "dry", "status=failed&dry=true": "dry", "status=failed&status=expired": "status", "status=failed&limit=3": "limit", "status=failed&%zz": "query",
+				"": "status", "status=queued": "status", "status=": "status", "hook=other": "status", "status=failed&hok=other": "hok", "status=failed&hook=": "hook",
+				"status=failed&dry=0": "dry", "status=failed&dry=true": "dry", "status=failed&status=expired": "status", "status=failed&limit=3": "limit", "status=failed&host=a": "host", "status=failed&%zz": "query",
 			} {
 				all(query, "").WantAdminError(t, 400, word)
 			}
@@ -209,13 +211,13 @@ func TestAllRunsThatFailedAreRunAgain(t *testing.T) {
 			all("status=failed", `{"deliver":1}`).WantAdminError(t, 400, "deliver")
 
 			mended.Store(true)
-			all("status=failed&hook=other", `{"deliver":true}`).WantJSON(t, `{"started":3}`)
+			s.Bulk("do=again&status=failed&hook=other", `{"deliver":true}`).WantMembers(t, `{"state":"done","deliver":true,"matching":3,"done":3}`)
 			// Two at once start each run once.
 			var started atomic.Int64
 			var both sync.WaitGroup
 			for range 2 {
 				both.Go(func() {
-					n, _ := all("status=failed", "").Field(t, "started").(float64)
+					n, _ := s.Bulk("do=again&status=failed", "").Field(t, "done").(float64)
 					started.Add(int64(n))
 				})
 			}
@@ -223,7 +225,7 @@ func TestAllRunsThatFailedAreRunAgain(t *testing.T) {
 			if started.Load() != runs {
 				t.Errorf("%d runs were started again, want %d", started.Load(), runs)
 			}
-			all("status=failed", "").WantJSON(t, `{"started":0,"skipped":{"gone":1}}`)
+			s.Bulk("do=again&status=failed", "").WantMembers(t, `{"done":0,"matching":34,"skipped":{"gone":1,"again":33}}`)
 			hookstest.Eventually(t, "all are completed", func() bool {
 				ids, _ := s.Listed("?status=completed&limit=1000")
 				return len(ids) == runs+3
@@ -255,7 +257,8 @@ func TestAllRunsThatFailedAreRunAgain(t *testing.T) {
 	}
 }
 
-func TestRunningAllAgainSaysHowManyWereStartedWhenTheQueueIsFull(t *testing.T) {
+// A bulk action waits for the queue, and can be stopped, seen and resumed.
+func TestABulkActionIsStoppedAndResumed(t *testing.T) {
 	rn, _, release := hookstest.HeldRunner(t)
 	s := hookstest.StartSite(t, hookstest.Hooks(rn, "workers 1\nqueue_limit 10\n chat_limit 0"))
 	for range 20 {
@@ -267,8 +270,25 @@ func TestRunningAllAgainSaysHowManyWereStartedWhenTheQueueIsFull(t *testing.T) {
 		ids, _ := s.Listed("?status=running")
 		return len(ids) == 1
 	})
-	s.AdminRequest("POST", "/hooks/runs/again?status=failed", "").WantAdminError(t, 503, "full", "10 runs")
-	s.AdminRequest("POST", "/hooks/runs/again?status=failed&dry=1", "").WantJSON(t, `{"would":10}`)
+	id, _ := s.AdminRequest("POST", "/hooks/bulk?do=again&status=failed", "").Field(t, "id").(string)
+	path := "/hooks/bulk/" + id
+	hookstest.Eventually(t, "the queue is full", func() bool { return strings.Contains(s.AdminRequest("GET", path, "").Body, "full") })
+	s.AdminRequest("POST", path+"/resume", "").WantAdminError(t, 409, "going on")
+	s.AdminRequest("POST", path+"/stop", "").WantMembers(t, `{"state":"stopped","matching":20,"stoppedBy":"the admin API, from 127.0.0.1"}`)
+	s.AdminRequest("POST", path+"/stop", "").WantAdminError(t, 409, "ended")
+	hookstest.Eventually(t, "it has stopped", func() bool { return strings.Contains(s.AdminRequest("GET", path, "").Body, "endedAt") })
+	s.AdminRequest("GET", path, "").WantMembers(t, `{"state":"stopped","done":10}`)
+	if list := s.AdminRequest("GET", "/hooks/bulk", ""); !strings.Contains(list.Body, id) {
+		t.Errorf("the list is %s", list.Body)
+	}
+	for _, path := range []string{"/hooks/bulk/none", "/hooks/bulk/none/stop", "/hooks/bulk/none/resume"} {
+		s.AdminRequest(map[bool]string{true: "GET", false: "POST"}[path == "/hooks/bulk/none"], path, "").WantAdminError(t, 404, `no bulk action "none"`)
+	}
 	close(release)
 	hookstest.ReceiveWithin(t, "the caller is answered", held)
+	s.AdminRequest("POST", path+"/resume", "").WantMembers(t, `{"state":"running"}`)
+	hookstest.Eventually(t, "it is done", func() bool {
+		return strings.Contains(s.AdminRequest("GET", path, "").Body, `"done","matching":20,"done":20`)
+	})
+	s.AdminRequest("POST", path+"/resume", "").WantAdminError(t, 409, "ended")
 }

@@ -71,7 +71,8 @@ func TestNoAnswerOfTheAdminAPIHoldsASecret(t *testing.T) {
 	s.Request("POST", "/api/hooks/agent", `{"message":"x","callbackUrl":"http://10.0.0.1/`+pathSecret+`?token=`+querySecret+`"}`, "X-Service-Token", loudToken).WantError(t, 400)
 	hookstest.Eventually(t, "deliveries are given up", func() bool { return len(s.Deliveries("status=dead")) == 3 })
 
-	ids := []string{"none", run, called}
+	bulk, _ := s.Bulk("do=drop&status=dead&host=other.example", "").Field(t, "id").(string)
+	ids := []string{"none", run, called, bulk}
 	for _, d := range s.Deliveries("") {
 		ids = append(ids, d.ID)
 	}

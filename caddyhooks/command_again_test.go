@@ -20,7 +20,7 @@ func TestAgainRunsWhatFailed(t *testing.T) {
 	s.Ended(s.Post("/api/hooks/issues", `{}`).Field(t, "runId").(string))
 	mended.Store(true)
 
-	out, errs, err := command(t, "again", ids[0], "--chat", "another chat", "--address", s.Admin)
+	out, errs, err := command(t, "again", ids[0], "--to-chat", "another chat", "--address", s.Admin)
 	wantExit(t, 0, errs, err)
 	wantGolden(t, "again", out, " --address "+s.Admin, "")
 	first := lookUp(t, s, ids[0]).AgainAs
@@ -48,7 +48,7 @@ func TestAgainRunsWhatFailed(t *testing.T) {
 	}
 	out, errs, err = command(t, "again", "--failed", "--expired", "--yes", "--json", "--address", s.Admin)
 	wantExit(t, 0, errs, err)
-	if strings.Join(strings.Fields(out), "") != `{"started":2}` {
+	if !strings.Contains(strings.Join(strings.Fields(out), ""), `"done":2,"skipped":{"again":2}`) {
 		t.Errorf("got %s", out)
 	}
 	out, errs, err = command(t, "again", "--failed", "--yes", "--address", s.Admin)
@@ -69,7 +69,9 @@ func TestAgainRefuses(t *testing.T) {
 		{nil, 2, "what to run again is missing"},
 		{[]string{"a", "--failed"}, 2, "name one run, or all"},
 		{[]string{"a", "--hook", "b"}, 2, "name one run, or all"},
-		{[]string{"--failed", "--chat", "b"}, 2, "--chat is for a single run"},
+		{[]string{"--failed", "--to-chat", "b"}, 2, "--to-chat is for a single run"},
+		{[]string{"--failed", "--status", "expired"}, 2, "name statuses by"},
+		{[]string{"--hook", ""}, 2, "must not be empty"},
 		{[]string{"a", "b"}, 2, "is one argument too many"},
 		{[]string{"a"}, 1, "is Caddy running?"},
 	} {
@@ -106,7 +108,7 @@ func TestCancelEndsARun(t *testing.T) {
 	_, errs, err = command(t, "cancel", "none", "--address", s.Admin)
 	wantExit(t, 1, errs, err, `there is no run "none"`)
 	_, errs, err = command(t, "cancel", "--address", s.Admin)
-	wantExit(t, 2, errs, err, "the id of the run is missing: caddy hooks cancel RUN-ID")
+	wantExit(t, 2, errs, err, "what to cancel is missing")
 }
 
 func TestTrySendsNothingOut(t *testing.T) {
@@ -144,4 +146,55 @@ func TestTrySendsNothingOut(t *testing.T) {
 	wantExit(t, 1, errs, err, `there is no hook "none"`)
 	_, errs, err = command(t, "try", "issues", "--address", "127.0.0.1:1")
 	wantExit(t, 2, errs, err, "--payload is missing")
+}
+
+// A chat that floods is cancelled by one command, and what failed in a time is run again by another.
+func TestManyRunsAreCancelledAndRunAgain(t *testing.T) {
+	rn, _, release := hookstest.HeldRunner(t)
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, "workers 1\nhook flood {\n action agent\n chat_id flood\n}"))
+	held := s.Accept(`{"message":"hold","chatId":"other"}`)
+	hookstest.Eventually(t, "the worker is busy", func() bool { return s.Run(held).Status == "running" })
+	for range 20 {
+		s.Post("/api/hooks/flood", `{"message":"fail"}`)
+	}
+	_, errs, err := command(t, "cancel", "--chat", "flood", "--address", s.Admin)
+	wantExit(t, 2, errs, err, "20 runs in the chat flood that are queued and running will be cancelled. But there is no terminal")
+	out, seen, err := typed(t, "y\n", "cancel", "--chat", "flood", "--status", "queued", "--since", "1h", "--address", s.Admin)
+	wantExit(t, 0, seen, err, "20 runs in the chat flood since", "that are queued will be cancelled. Go on? [y/N]")
+	if out != "20 of 20 cancelled\n" {
+		t.Errorf("got %s", out)
+	}
+	if run := s.Run(held); run.Status != "running" {
+		t.Errorf("the other run is %s", run.Body)
+	}
+	close(release)
+	s.Ended(held)
+	out, errs, err = command(t, "again", "--status", "cancelled", "--hook", "flood", "--yes", "--address", s.Admin)
+	wantExit(t, 0, errs, err)
+	if out != "20 of 20 started\n" {
+		t.Errorf("got %s", out)
+	}
+	_, errs, err = command(t, "again", "--until", "1h", "--address", s.Admin)
+	wantExit(t, 0, errs, err, "There is nothing to run again.")
+	_, errs, err = command(t, "again", "--status", "queued", "--yes", "--address", s.Admin)
+	wantExit(t, 2, errs, err, "again is for completed, failed, timed_out, cancelled and expired")
+
+	out, errs, err = command(t, "bulk", "--address", s.Admin)
+	wantExit(t, 0, errs, err)
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	if len(lines) != 3 || !strings.Contains(lines[1], "again") || !strings.Contains(lines[1], "20 of 20") || !strings.Contains(lines[2], "status=queued") {
+		t.Fatalf("got %s", out)
+	}
+	var list struct{ Bulk []struct{ ID string } }
+	out, errs, err = command(t, "bulk", "--json", "--address", s.Admin)
+	wantExit(t, 0, errs, err)
+	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list.Bulk) != 2 {
+		t.Fatalf("%v %s", err, out)
+	}
+	for _, verb := range []string{"stop", "resume"} {
+		_, errs, err = command(t, "bulk", verb, list.Bulk[0].ID, "--address", s.Admin)
+		wantExit(t, 1, errs, err, "the bulk action has ended")
+		_, errs, err = command(t, "bulk", verb, "none", "--address", s.Admin)
+		wantExit(t, 1, errs, err, "there is no bulk action")
+	}
 }

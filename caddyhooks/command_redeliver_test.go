@@ -59,7 +59,7 @@ func TestRetryTellsWhatBecameOfDeliveries(t *testing.T) {
 	out, errs, err = command(t, "retry", id, "--address", s.Admin, "--json")
 	wantExit(t, 0, errs, err)
 	var sum map[string]int
-	if err := json.Unmarshal([]byte(out), &sum); err != nil || sum["selected"] != 1 || sum["retried"] != 1 || sum["delivered"] != 1 {
+	if err := json.Unmarshal([]byte(out), &sum); err != nil || sum["retried"] != 1 || sum["delivered"] != 1 {
 		t.Errorf("%v %s", err, out)
 	}
 	_, errs, err = command(t, "retry", id, "--address", s.Admin)
@@ -114,7 +114,7 @@ func TestDropForgetsDeliveries(t *testing.T) {
 	out, seen, err := typed(t, "yes\n", "drop", "--dead", "--host", rc.host(), "--json", "--address", s.Admin)
 	wantExit(t, 0, seen, err, "2 deliveries to "+rc.host()+" will be forgotten, and never sent. Go on?")
 	var sum map[string]int
-	if err := json.Unmarshal([]byte(out), &sum); err != nil || sum["selected"] != 2 || sum["dropped"] != 2 {
+	if err := json.Unmarshal([]byte(out), &sum); err != nil || sum["dropped"] != 2 {
 		t.Errorf("%v %s", err, out)
 	}
 	if left := s.Deliveries(""); len(left) != 1 {
@@ -129,7 +129,7 @@ func TestRetryAndDropRefuse(t *testing.T) {
 			code int
 			want string
 		}{
-			{nil, 2, "say which: the id of a delivery, --dead or --pending"},
+			{nil, 2, "say which: the id of a delivery, or --dead, --pending"},
 			{[]string{"--host", "a"}, 2, "say which"},
 			{[]string{"msg_1", "--dead"}, 2, "name one delivery, or all"},
 			{[]string{"--dead", "--host", ""}, 2, "must not be empty"},

@@ -110,7 +110,7 @@ func (p dashboardPage) wantClosed(asset string, status int, words string) {
 			}
 		}
 	}
-	for _, test := range [][]string{{"PATCH", "settings", `{"enabled":true}`}, {"PUT", "mappings/a", `{}`}, {"POST", "deliveries/retry", ""}} {
+	for _, test := range [][]string{{"PATCH", "settings", `{"enabled":true}`}, {"PUT", "mappings/a", `{}`}, {"POST", "bulk?do=retry&status=dead", ""}} {
 		if resp := p.api(test[0], test[1], test[2]); resp.Status != status {
 			p.t.Errorf("%s %s: got %d %s", test[0], test[1], resp.Status, resp.Body)
 		}

@@ -175,18 +175,12 @@ func TestAllDeliveriesOfAFilterAreSentAgainOrDropped(t *testing.T) {
 	one.status.Store(http.StatusOK)
 	other.status.Store(http.StatusOK)
 
-	resp := s.AdminRequest("POST", "/hooks/deliveries/retry?status=dead&host="+one.host(), "")
-	if resp.Status != 200 || resp.Body != fmt.Sprintf("{\"retried\":%d}\n", each) {
-		t.Fatalf("got %d %s", resp.Status, resp.Body)
-	}
+	s.Bulk("do=retry&status=dead&host="+one.host(), "").WantMembers(t, fmt.Sprintf(`{"state":"done","matching":%d,"done":%[1]d}`, each))
 	hookstest.Eventually(t, "they arrive", func() bool { return len(s.Deliveries("status=delivered&host="+one.host())) == each })
 	if n := len(s.Deliveries("status=dead&host=127.0.0.1")); n != each {
 		t.Errorf("%d are dead, want %d", n, each)
 	}
-	resp = s.AdminRequest("DELETE", "/hooks/deliveries?status=dead&host=http://"+other.host(), "") // as in the log
-	if resp.Status != 200 || resp.Body != fmt.Sprintf("{\"dropped\":%d}\n", each) {
-		t.Fatalf("got %d %s", resp.Status, resp.Body)
-	}
+	s.Bulk("do=drop&status=dead&host=http://"+other.host(), "").WantMembers(t, fmt.Sprintf(`{"done":%d}`, each)) // as in the log
 	if n := len(s.Deliveries("")); n != each || len(other.bodies) != each {
 		t.Errorf("%d are left, and %d were sent to the other", n, len(other.bodies))
 	}
@@ -208,24 +202,22 @@ func TestDeliveryRequestsThatMakeNoSenseChangeNothing(t *testing.T) {
 		{"GET", "?cursor=x", 400, "cursor"},
 		{"GET", "?chanel=notes", 400, `no parameter \"chanel\"`},
 		{"GET", "?host=", 400, "not be empty"},
-		{"POST", "", 405, "GET, DELETE"},
-		{"DELETE", "", 400, "status=dead"},
-		{"DELETE", "?host=127.0.0.1", 400, "status=dead"},
-		{"DELETE", "?status=delivered", 400, "status=dead"},
-		{"DELETE", "?status=dead&limit=1", 400, `no parameter \"limit\"; use status, channel, host, since, until and dry`},
-		{"DELETE", "?status=dead&host=", 400, "not be empty"},
-		{"DELETE", "?status=dead&channel=", 400, "not be empty"},
-		{"DELETE", "?status=dead&host=http://", 400, "host must be a host"},
-		{"DELETE", "?status=dead&host=http://example.com/a", 400, "without a path"},
-		{"DELETE", "?status=dead&host=50%off.example", 400, "cannot be read"},
-		{"DELETE", "?status=dead&host=other.example;x", 400, "cannot be read"},
-		{"DELETE", "?status=dead&host=example.com&host=127.0.0.1", 400, "once"},
-		{"DELETE", "?status=dead&hots=example.com", 400, "hots"},
-		{"DELETE", "?status=dead&since=soon", 400, "since must be a time"},
-		{"POST", "/retry?status=dead&since=1h&until=2h", 400, "since must be before until"},
-		{"POST", "/retry", 400, "status=dead"},
-		{"POST", "/retry?status=delivered", 400, "status=dead"},
-		{"GET", "/retry", 405, "POST"},
+		{"POST", "", 405, "use GET"},
+		{"DELETE", "", 405, "use GET"},
+		{"DROP", "", 400, "by status"},
+		{"DROP", "?host=127.0.0.1", 400, "by status"},
+		{"DROP", "?status=delivered", 400, "by status"},
+		{"DROP", "?status=dead&limit=1", 400, `no parameter \"limit\"`},
+		{"DROP", "?status=dead&host=", 400, "not be empty"},
+		{"DROP", "?status=dead&channel=", 400, "not be empty"},
+		{"DROP", "?status=dead&host=http://", 400, "host must be a host"},
+		{"DROP", "?status=dead&host=http://example.com/a", 400, "without a path"},
+		{"DROP", "?status=dead&host=50%off.example", 400, "cannot be read"},
+		{"DROP", "?status=dead&host=other.example;x", 400, "cannot be read"},
+		{"DROP", "?status=dead&host=example.com&host=127.0.0.1", 400, "once"},
+		{"DROP", "?status=dead&hots=example.com", 400, "hots"},
+		{"DROP", "?status=dead&since=soon", 400, "since must be a time"},
+		{"DROP", "?status=dead&since=1h&until=2h", 400, "since must be before until"},
 		{"GET", "/msg_1", 404, "msg_1"},
 		{"GET", "/msg_0198c0de00007000800000000000000a_0", 404, "no delivery"},
 		{"POST", "/msg_0198c0de00007000800000000000000a_0/retry", 404, "no delivery"},
@@ -233,7 +225,11 @@ func TestDeliveryRequestsThatMakeNoSenseChangeNothing(t *testing.T) {
 		{"GET", "/msg_0198c0de00007000800000000000000a_0/retry", 405, "POST"},
 		{"GET", "/msg_0198c0de00007000800000000000000a_0/again", 404, "no such endpoint"},
 	} {
-		resp := s.AdminRequest(c.method, "/hooks/deliveries"+c.path, "")
+		method, path := c.method, "/hooks/deliveries"+c.path
+		if method == "DROP" {
+			method, path = "POST", "/hooks/bulk?do=drop"+strings.Replace(c.path, "?", "&", 1)
+		}
+		resp := s.AdminRequest(method, path, "")
 		if resp.Status != c.status || !strings.Contains(resp.Body, c.words) {
 			t.Errorf("%s %s: %d %s", c.method, c.path, resp.Status, resp.Body)
 		}
@@ -341,7 +337,7 @@ func TestThePathOfACallbackIsShownInOnePlaceAlone(t *testing.T) {
 			t.Errorf("%s: got %d %s", path, resp.Status, resp.Body)
 		}
 	}
-	s.AdminRequest("POST", "/hooks/deliveries/retry?status=dead", "")
+	s.Bulk("do=retry&status=dead", "")
 	logged, err := os.ReadFile(log)
 	if err != nil || strings.Contains(string(logged), secret) || !strings.Contains(string(logged), "delivery failed") {
 		t.Errorf("%v: the log is\n%s", err, logged)
@@ -384,19 +380,18 @@ func TestDeliveriesAreCountedBeforeTheyAreChanged(t *testing.T) {
 	if got := len(s.Deliveries("")); got != 3 {
 		t.Errorf("no status selects %d", got)
 	}
-	for _, c := range []struct{ method, path, want string }{
-		{"POST", "/hooks/deliveries/retry?status=dead&dry=1", `{"would":1}`},
-		{"POST", "/hooks/deliveries/retry?status=dead,pending&dry=1", `{"would":2}`},
-		{"DELETE", "/hooks/deliveries?status=dead,pending&dry=1", `{"would":2}`},
-		{"DELETE", "/hooks/deliveries?status=pending&host=" + rc.host() + "&dry=1", `{"would":1}`},
-		{"DELETE", "/hooks/deliveries?status=dead&host=other.example&dry=1", `{"would":0}`},
-		{"DELETE", "/hooks/deliveries?status=dead,pending", `{"dropped":2}`},
-		{"DELETE", "/hooks/deliveries?status=dead,pending&dry=1", `{"would":0}`},
+	for query, want := range map[string]string{
+		"do=retry&status=dead": `{"would":1}`, "do=retry&status=dead,pending": `{"would":2}`, "do=drop&status=dead,pending": `{"would":2}`,
+		"do=drop&status=pending&host=" + rc.host(): `{"would":1}`, "do=drop&status=dead&host=other.example": `{"would":0}`,
 	} {
-		s.AdminRequest(c.method, c.path, "").WantJSON(t, c.want)
+		s.AdminRequest("POST", "/hooks/bulk?dry=1&"+query, "").WantJSON(t, want)
 	}
-	s.AdminRequest("POST", "/hooks/deliveries/retry?status=dead&dry=yes", "").WantAdminError(t, 400, "dry must be 1")
-	s.AdminRequest("POST", "/hooks/deliveries/retry?status=dead,delivered", "").WantAdminError(t, 400, "say which")
+	s.Bulk("do=drop&status=dead,pending", "").WantMembers(t, `{"done":2}`)
+	s.AdminRequest("POST", "/hooks/bulk?do=drop&status=dead,pending&dry=1", "").WantJSON(t, `{"would":0}`)
+	s.AdminRequest("POST", "/hooks/bulk?do=retry&status=dead&dry=yes", "").WantAdminError(t, 400, "dry must be 1")
+	s.AdminRequest("POST", "/hooks/bulk?do=drop&status=dead,delivered", "").WantAdminError(t, 400, "by status")
+	s.AdminRequest("POST", "/hooks/bulk?do=drop&status=dead", `{"deliver":true}`).WantAdminError(t, 400, "deliver is for runs")
+	s.AdminRequest("POST", "/hooks/bulk?do=delete&status=dead", "").WantAdminError(t, 400, "again, cancel, retry and drop")
 	s.AdminRequest("GET", "/hooks/deliveries?status=dead,", "").WantAdminError(t, 400, "status", "comma")
 	s.AdminRequest("GET", "/hooks/deliveries?status=dead,gone", "").WantAdminError(t, 400, "one of pending, delivered and dead")
 }

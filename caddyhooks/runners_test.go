@@ -162,7 +162,7 @@ func TestWebhooksAreNotEnabledWithoutARunner(t *testing.T) {
 	s.PatchSettings(`{"enabled":false}`)
 	s.Post("/api/hooks/wake", `{"text":"a"}`).WantError(t, 404)
 	s.AdminRequest("POST", "/hooks/mappings/custom/test", `{}`).WantAdminError(t, 409, "a test needs a runner")
-	s.AdminRequest("POST", "/hooks/runs/again?status=failed", ``).WantAdminError(t, 409, "a run needs a runner")
+	s.AdminRequest("POST", "/hooks/bulk?do=again&status=failed", ``).WantAdminError(t, 409, "a run needs a runner")
 	if runners := s.AdminRequest("GET", "/hooks/runners", ""); strings.TrimSpace(runners.Body) != "[]" {
 		t.Errorf("the runners are %s", runners.Body)
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -23,7 +21,7 @@ func (e *Engine) RunAgain(ctx context.Context, id string, how Again) (*Run, erro
 	if err != nil {
 		return nil, err
 	}
-	if err := record.checkAgain(); err != nil {
+	if err := record.CheckAgain(); err != nil {
 		return nil, err
 	}
 	return e.runAgain(ctx, record.Run, how, false)
@@ -46,8 +44,8 @@ func (e *NotAgainError) Error() string {
 	}
 }
 
-// checkAgain returns a NotAgainError unless the run can be run again.
-func (r *Record) checkAgain() error {
+// CheckAgain returns a NotAgainError unless the run can be run again.
+func (r *Record) CheckAgain() error {
 	if !r.Status.Ended() || r.Kept != KeptWhole {
 		return &NotAgainError{r.Status, r.Kept}
 	}
@@ -98,125 +96,25 @@ func (e *Engine) submitAgain(ctx context.Context, run *Run, once bool) error {
 // maxTries bounds how often a run is submitted while the settings change again and again.
 const maxTries = 100
 
-// AgainCount is how many runs were started again.
-type AgainCount struct {
-	Started int // or would be
-	Gone    int // their input is not kept any more
-	Cut     int // only a part of it is kept
-}
-
-// RunAllAgain starts all runs again that a query selects by hook and status, the oldest of a chat first, and that were not run
-// again before. Whoever else does the same at the same time, each is started once. With dry set it counts them, and starts
-// none. If it fails, the count says how many were started until then.
-func (e *Engine) RunAllAgain(ctx context.Context, query Query, how Again, dry bool) (count AgainCount, err error) {
-	query.Cursor, query.Limit, query.OldestFirst = "", againPage, true
-	if query.UpTo, err = e.newest(ctx); err != nil || query.UpTo == "" {
-		return count, err
-	}
-	for {
-		page, next, err := e.store.Runs().List(ctx, query)
-		if err != nil {
-			return count, err
-		}
-		if err := e.runPageAgain(ctx, page, how, dry, &count); err != nil {
-			return count, err
-		}
-		if next == "" || ctx.Err() != nil {
-			return count, ctx.Err()
-		}
-		query.Cursor = next
-	}
-}
-
-// againPage is how many runs are started again at once. They share what it costs to write to the disk.
-const againPage = 128
-
-// newest is the id of the newest run, "" if there is none. Runs that are started again can fail at once, and must not be taken
-// for those that were there before.
-func (e *Engine) newest(ctx context.Context) (id string, err error) {
-	query := Query{Limit: 1}
-	for {
-		page, next, err := e.store.Runs().List(ctx, query)
-		if err != nil {
-			return "", err
-		}
-		if len(page) > 0 {
-			return page[0].Run.ID, nil
-		}
-		if next == "" {
-			return "", nil
-		}
-		query.Cursor = next
-	}
-}
-
-// runPageAgain starts runs again, those of a chat one after the other. The first error ends it.
-func (e *Engine) runPageAgain(ctx context.Context, page []*Record, how Again, dry bool, count *AgainCount) error {
-	chats := make(map[string][]string)
-	for _, record := range page {
-		chats[record.Run.ChatID] = append(chats[record.Run.ChatID], record.Run.ID)
-	}
-	var failed atomic.Bool
-	var mu sync.Mutex
-	var errs error
-	var all sync.WaitGroup
-	for _, ids := range chats {
-		all.Go(func() {
-			for _, id := range ids {
-				if failed.Load() || ctx.Err() != nil {
-					return
-				}
-				err := e.runOneAgain(ctx, id, how, dry)
-				mu.Lock()
-				err = count.add(err)
-				if err != nil && errs == nil {
-					errs = err
-				}
-				mu.Unlock()
-				if err != nil {
-					failed.Store(true)
-					return
-				}
-			}
-		})
-	}
-	all.Wait()
-	return errs
-}
-
-// runOneAgain starts a run again unless that was done before.
-func (e *Engine) runOneAgain(ctx context.Context, id string, how Again, dry bool) error {
-	record, err := e.records.get(ctx, id)
-	if err != nil {
-		return err
-	}
+// RunAgainOnce is RunAgain unless the run was run again before, which is ErrRunAgain: also by whoever does the same at the same time.
+func (e *Engine) RunAgainOnce(ctx context.Context, record *Record, how Again) error {
 	if record.AgainAs != "" {
 		return ErrRunAgain
 	}
-	if err := record.checkAgain(); err != nil || dry {
+	if err := record.CheckAgain(); err != nil {
 		return err
 	}
-	_, err = e.runAgain(ctx, record.Run, how, true)
+	_, err := e.runAgain(ctx, record.Run, how, true)
 	return err
 }
 
-// add counts a run, and returns an error if it is not one of this run alone.
-func (c *AgainCount) add(err error) error {
-	var not *NotAgainError
-	switch {
-	case err == nil:
-		c.Started++
-	case errors.As(err, &not):
-		switch {
-		case !not.Status.Ended():
-		case not.Kept == KeptCut:
-			c.Cut++
-		default:
-			c.Gone++
-		}
-	case errors.Is(err, ErrRunAgain), errors.Is(err, ErrNotFound):
-	default:
-		return err
+// QueueHasRoom reports whether the queue is at most half full when so many more runs are in it. Whoever starts many leaves the rest to
+// others.
+func (e *Engine) QueueHasRoom(ctx context.Context, more int) (bool, error) {
+	limit := e.config().Limits.Queue
+	if limit == 0 {
+		return true, nil
 	}
-	return nil
+	queued, err := e.Queued(ctx)
+	return queued == 0 || queued+more <= limit/2, err
 }

@@ -95,59 +95,9 @@ func (s *deliveries) DropDelivery(ctx context.Context, id string) error {
 	return err
 }
 
-// RetryDeliveries is RetryDelivery for all that a query selects, and returns how many these were. What is under way, has
-// arrived or is gone by then does not count.
-func (s *deliveries) RetryDeliveries(ctx context.Context, query DeliveryQuery) (n int, err error) {
-	return s.each(ctx, query, func(id string) error {
-		_, err := s.RetryDelivery(ctx, id, false)
-		return err
-	})
-}
-
-// DropDeliveries is DropDelivery for all that a query selects, and returns how many these were.
-func (s *deliveries) DropDeliveries(ctx context.Context, query DeliveryQuery) (n int, err error) {
-	return s.each(ctx, query, func(id string) error { return s.DropDelivery(ctx, id) })
-}
-
-// CountDeliveries returns how many deliveries a query selects.
-func (s *deliveries) CountDeliveries(ctx context.Context, query DeliveryQuery) (n int, err error) {
-	return s.each(ctx, query, func(string) error { return nil })
-}
-
 // PausedHosts returns hosts and channels that are left alone for now.
 func (s *deliveries) PausedHosts(ctx context.Context, most int) ([]PausedHost, error) {
 	return ask(ctx, s.store, func(ctx context.Context) ([]PausedHost, error) { return s.store.Deliveries().Paused(ctx, most) })
-}
-
-// each does something with all deliveries that a query selects, each of them once, from the newest on: many at a
-// time, for they share what it costs to write to the disk.
-func (s *deliveries) each(ctx context.Context, query DeliveryQuery, do func(id string) error) (n int, err error) {
-	query.Limit, query.Cursor = 256, ""
-	for {
-		page, next, err := s.ListDeliveries(ctx, query)
-		if err != nil {
-			return n, err
-		}
-		errs := make([]error, len(page))
-		var all sync.WaitGroup
-		for i, d := range page {
-			all.Go(func() { errs[i] = do(DeliveryID(d.RunID, d.Index)) })
-		}
-		all.Wait()
-		for _, err := range errs {
-			switch {
-			case err == nil:
-				n++
-			case errors.Is(err, ErrNotFound) || errors.Is(err, ErrUnderWay) || errors.Is(err, ErrDelivered):
-			default:
-				return n, err
-			}
-		}
-		if next == "" || ctx.Err() != nil {
-			return n, ctx.Err()
-		}
-		query.Cursor = next
-	}
 }
 
 // CountUndelivered is how many deliveries are pending, and how many were given up.

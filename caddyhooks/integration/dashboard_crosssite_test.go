@@ -119,7 +119,7 @@ func TestAttacksHarmASiteWithoutProtection(t *testing.T) {
 		victim.Close()
 	})
 	tab.Open("http://evil.test:" + startAttacker(t))
-	read := tryAttacks(tab, victim.URL+"/", "api/deliveries/retry", []string{"image.svg", "script.js", "style.css"})
+	read := tryAttacks(tab, victim.URL+"/", "api/bulk", []string{"image.svg", "script.js", "style.css"})
 	for _, name := range []string{"simple ", "withHeader ", "patch ", "get script.js", "image image.svg", "script script.js", "module script.js", "style style.css", "eventSource "} {
 		if read[name] == "" {
 			t.Errorf("%s reads nothing even there: %v", name, read)
@@ -160,13 +160,13 @@ func TestOtherSitesCannotUseTheDashboard(t *testing.T) {
 			for _, attacker := range []string{"http://evil.test:" + port, "http://127.0.0.1:" + port, "http://localhost:" + port} {
 				tab.Open(attacker)
 				reading := []string{"", "api/settings", "api/runs", "api/export?of=runs", script, style}
-				read := tryAttacks(tab, d.Page, "api/deliveries/retry?status=dead", reading)
+				read := tryAttacks(tab, d.Page, "api/bulk?do=retry&status=dead", reading)
 				if len(read) != 0 {
 					t.Errorf("from %s one reads %v", attacker, read)
 				}
 				// A form that leads the whole tab to the dashboard.
 				browsertest.Eval[any](tab, fmt.Sprintf(`void (() => { const form = Object.assign(document.createElement('form'), {method: 'post', action: %q}); document.body.append(form); form.submit() })()`,
-					d.Page+"api/deliveries/retry?status=dead"))
+					d.Page+"api/bulk?do=retry&status=dead"))
 				tab.Until("the dashboard answers the form", fmt.Sprintf(`location.href.startsWith(%q)`, d.Page))
 			}
 			if after := d.AdminRequest("GET", "/hooks/settings", "").Body; after != before {
@@ -180,8 +180,8 @@ func TestOtherSitesCannotUseTheDashboard(t *testing.T) {
 			// The page itself may.
 			d.look(tab, "#/deliveries")
 			tab.Wait("heading", "Deliveries")
-			status := browsertest.Eval[int](tab, `fetch('api/deliveries/retry?status=dead', {method: 'POST', headers: {'X-Hooks-Dashboard': '1'}}).then(r => r.status)`)
-			if status != http.StatusOK {
+			status := browsertest.Eval[int](tab, `fetch('api/bulk?do=retry&status=dead', {method: 'POST', headers: {'X-Hooks-Dashboard': '1'}}).then(r => r.status)`)
+			if status != http.StatusAccepted {
 				t.Errorf("the page is answered %d", status)
 			}
 			tab.WantNoComplaint()

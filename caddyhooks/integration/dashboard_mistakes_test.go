@@ -77,11 +77,11 @@ func TestDashboardSaysHowManyDeliveriesWereSentAgain(t *testing.T) {
 	tab.WaitText("410")
 	tab.Click("button", "Send all dead again")
 	tab.Click("button", "Send 2 again")
-	tab.WaitText("2 sent again.")
+	tab.WaitText("Done: 2 of 2 sent again")
 	hookstest.Eventually(t, "both are given up again", func() bool { return len(d.Deliveries("status=dead")) == 2 })
 	tab.Click("button", "Drop all dead")
 	tab.Click("button", "Drop 2")
-	tab.WaitText("2 dropped.")
+	tab.WaitText("Done: 2 of 2 dropped")
 	tab.WaitText("No delivery is waiting.")
 	tab.WantNoComplaint()
 }

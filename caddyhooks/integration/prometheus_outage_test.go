@@ -377,8 +377,8 @@ func (w *watched) breakAround(t *testing.T) func(*testing.T) {
 			t.Fatal(err)
 		}
 		// As the runbook says.
-		w.admin(t, "POST", "/hooks/deliveries/retry?status=dead", "")
-		w.admin(t, "POST", "/hooks/deliveries/retry?status=pending", "")
+		w.admin(t, "POST", "/hooks/bulk?do=retry&status=dead", "")
+		w.admin(t, "POST", "/hooks/bulk?do=retry&status=pending", "")
 	}
 }
 

@@ -1,6 +1,7 @@
 // @ts-check
 // What is sent out: dead and pending deliveries first, to send again or drop.
 import { ask, attempt, badge, button, choice, el, empty, exportButton, facts, head, icon, longText, muted, note, put, segment, since, spring, table, time, tr, unseen } from "./dom.js";
+import { askBulk, watch } from "./bulk.js";
 import { list } from "./rawjson.js";
 import { askRepeat, repeated } from "./run.js";
 import { capital, clock, count, duration, number, statusWord } from "./words.js";
@@ -47,22 +48,10 @@ export async function show(page) {
 		await api.get("overview", {}, signal).then(({ figures }) => drawCounts(figures), () => {});
 	}
 
-	/** Tells the number, and asks. */
-	async function all(method = "POST", path = "deliveries/retry") {
-		const which = { ...filter(), status: bulk() };
-		put(trouble);
-		await attempt(trouble, async () => {
-			const { would } = (await api.request(method, path, { params: { ...which, dry: 1 } })).data, what = many(would, `${bulk()} `) + where();
-			const act = async () => {
-				const { retried, dropped } = (await api.request(method, path, { params: which })).data;
-				await done(retried ?? dropped, method === "POST" ? "sent again" : "dropped");
-			};
-			if (!would) put(trouble, el("p.muted", `There is no ${bulk()} delivery${where()}.`));
-			else ask(method === "POST" ? { title: `Send ${what} again?`, yes: `Send ${number(would)} again`, act } : { title: `Drop ${what}?`, yes: `Drop ${number(would)}`, danger: true, text: forGood, act });
-		});
-	}
+	const going = watch(page, "delivery", () => load());
+	const all = (/** @type {"retry" | "drop"} */ verb) => askBulk(page, trouble, verb, { ...filter(), status: bulk() }, going.look);
 	const againWords = el("span"), dropWords = el("span");
-	const again = button(againWords, () => all(), { icon: "again", class: "primary" }), drop = button(dropWords, () => all("DELETE", "deliveries"), { icon: "bin", class: "danger" });
+	const again = button(againWords, () => all("retry"), { icon: "again", class: "primary" }), drop = button(dropWords, () => all("drop"), { icon: "bin", class: "danger" });
 
 	const sendAgain = async (ids = [""], unsent = "?unsent=1") => {
 		for (const id of ids) {
@@ -165,7 +154,7 @@ export async function show(page) {
 		foot.hidden = !alone.length && !cursor;
 	}
 
-	put(page.main, head("Deliveries", exportButton(api, "deliveries", filter), drop, again), trouble, el("div.filters", tabs, to), el("section.panel", { "aria-label": "Deliveries" }, bar, body, foot));
+	put(page.main, head("Deliveries", exportButton(api, "deliveries", filter), drop, again), trouble, going, el("div.filters", tabs, to), el("section.panel", { "aria-label": "Deliveries" }, bar, body, foot));
 	await load();
 	/** New rows wait while somebody is at work with those that are there. */
 	const fresh = () => {

@@ -1,5 +1,6 @@
 // @ts-check
 import { address, attempt, badge, button, choice, copyButton, el, empty, exportButton, head, icon, messageOf, mono, muted, note, put, redraw, segment, since, spring, table, tag, time, tr, unseen } from "./dom.js";
+import { askBulk, watch } from "./bulk.js";
 import { askAgain, askCancel } from "./run.js";
 import { momentOf, periodPicker, ranges } from "./times.js";
 import { canRunAgain, capital, clock, count, duration, isOpen, number, shortChat, shortId, size, statusWord, took, waits } from "./words.js";
@@ -41,12 +42,15 @@ async function showRuns(page) {
 	const drawn = new Map();
 	const picked = new Set(get("selected").split(",").filter(Boolean));
 	let cursor = "", searchedTo = "", missed = false, stop = false;
+	/** Where a range of rows begins that Shift selects, and whether all that match are meant. */
+	let last = "", every = false;
 	/** Of the list that is being fetched; a new filter begins another. @type {AbortController | undefined} */
 	let fetching;
 
-	const columns = [...page.readOnly ? [] : [[unseen("Selected"), "pick drop"]], ["Status", "a-status"], ["Hook", "nowrap a-name"], ["Message", "clip a-text"], ["Chat", "clip2 wide-only"], ["Sent out", "nowrap a-out"], ["Took", "right nowrap a-took"], ["Accepted", "right nowrap muted a-time"]];
+	const allBox = el("input", { type: "checkbox", "aria-label": "Select all that are shown", change: () => { for (const run of list) allBox.checked ? picked.add(run.runId) : picked.delete(run.runId); picks(); list.forEach(draw); } });
+	const columns = [...page.readOnly ? [] : [[allBox, "pick drop"]], ["Status", "a-status"], ["Hook", "nowrap a-name"], ["Message", "clip a-text"], ["Chat", "clip2 wide-only"], ["Sent out", "nowrap a-out"], ["Took", "right nowrap a-took"], ["Accepted", "right nowrap muted a-time"]];
 	const rows = table({ caption: "Runs, the newest first", class: "cards run-cards", columns, rows: [] });
-	const trouble = el("div"), bar = el("div"), foot = el("div.foot"), nothing = el("div");
+	const trouble = el("div"), bar = el("div"), foot = el("div.foot"), nothing = el("div"), going = watch(page, "run", () => refresh());
 	const status = segment("Status", [["", "All"], ...statuses.map(value => [value, [capital(statusWord(value)), " ", el("span.n", { "data-n": value })]])], get("status"), value => filter({ status: value }));
 	const updates = segment("Updates", [["live", "Live"], ["paused", "Paused"]], "live", value => page.live.pause(value === "paused"));
 	const search = el("input", { type: "search", class: "grow", "aria-label": "Search", placeholder: "Run id, or words of the message, answer or error", value: get("q"), input: page.later(() => { filter({ q: search.value.trim() }, false); }, 400, true) });
@@ -54,7 +58,7 @@ async function showRuns(page) {
 	const period = periodPicker(() => ({ since: get("since"), until: get("until") }), (since, until) => filter({ since, until }));
 	addEventListener("pointerdown", period.outside, { signal: page.signal });
 	const order = choice("Order", orders, get("sort"), sort => { page.setParams({ sort }); arrange(); drawFoot(); });
-	put(page.main, head("Runs", exportButton(api, "runs", filters), updates), tabs(page, false), trouble,
+	put(page.main, head("Runs", exportButton(api, "runs", filters), updates), tabs(page, false), trouble, going,
 		el("div.filters", status), el("div.filters", search, hookChoice(page, value => filter({ hook: value })), chat, period, order),
 		el("section.panel", bar, rows, nothing, foot));
 
@@ -80,7 +84,7 @@ async function showRuns(page) {
 	function cells(run) {
 		const out = run.sentOut ?? { delivered: 0, pending: 0, dead: 0 };
 		return [
-			...page.readOnly ? [] : [el("input", { type: "checkbox", "aria-label": `Select ${run.hook} ${shortId(run.runId)}`, checked: picked.has(run.runId), change: () => pick(run.runId) })],
+			...page.readOnly ? [] : [el("input", { type: "checkbox", "aria-label": `Select ${run.hook} ${shortId(run.runId)}`, checked: picked.has(run.runId), click: (/** @type {MouseEvent} */ event) => pick(run.runId, event.shiftKey) })],
 			badge(run.status),
 			[el("a.name", { "data-open": true, href: page.link(`runs/${run.runId}`), title: run.runId }, run.hook), run.name && [" ", el("span.wide-only", tag(run.name))], run.test && [" ", tag("test")]],
 			[run.waitingFor && el("span.muted", waits(run), run.preview && " · "), run.preview, why(run)],
@@ -140,11 +144,22 @@ async function showRuns(page) {
 		} else newer.delete(run.runId);
 	}
 
+	/** What can be done with all that match, by the statuses that are chosen. */
+	const fits = (/** @type {"again" | "cancel"} */ verb) => {
+		const can = statuses.filter(verb === "again" ? canRunAgain : isOpen), chosen = get("status").split(",").filter(Boolean);
+		return (chosen.length ? chosen.filter(one => can.includes(one)) : can).join(",");
+	};
+	const onAll = (/** @type {"again" | "cancel"} */ verb) => askBulk(page, trouble, verb, { ...filters(), status: fits(verb) }, id => { picked.clear(); picks(); list.forEach(draw); going.look(id); });
+
 	function drawBar() {
+		allBox.checked = list.length > 0 && list.every(run => picked.has(run.runId));
+		allBox.indeterminate = !allBox.checked && list.some(run => picked.has(run.runId));
+		every &&= allBox.checked;
 		const runs = list.filter(run => picked.has(run.runId)), open = runs.filter(run => isOpen(run.status)), ended = runs.filter(run => canRunAgain(run.status));
 		redraw(bar,
 			(newer.size > 0 || missed) && el("div.banner", button(missed ? "Newer runs" : count(newer.size, "newer run"), showNewer, { class: "linky" })),
-			runs.length > 0 && el("div.banner", `${number(runs.length)} selected`, ended.length > 0 && button(`Run ${ended.length} again`, () => askAgain(page, ended, again => each(ended, "started", again)), { class: "small", icon: "again" }), open.length > 0 && button(`Cancel ${open.length}`, () => askCancel(page, open.length, cancel => each(open, "cancelled", cancel)), { class: "small danger" }),
+			every ? el("div.banner", "All that match are selected", fits("again") && button("Run all again …", () => onAll("again"), { class: "small", icon: "again" }), fits("cancel") && button("Cancel all …", () => onAll("cancel"), { class: "small danger" }), button("Clear", () => { picked.clear(); picks(); list.forEach(draw); }, { class: "small" }))
+			: runs.length > 0 && el("div.banner", `${number(runs.length)} selected`, allBox.checked && (cursor || newer.size > 0 || missed) && button("Select all that match", () => { every = true; drawBar(); }, { class: "linky" }), ended.length > 0 && button(`Run ${ended.length} again`, () => askAgain(page, ended, again => each(ended, "started", again)), { class: "small", icon: "again" }), open.length > 0 && button(`Cancel ${open.length}`, () => askCancel(page, open.length, cancel => each(open, "cancelled", cancel)), { class: "small danger" }),
 				copyButton(() => runs.map(run => run.runId).join("\n"), "Copy ids", { class: "small" }), button("Clear", () => { picked.clear(); picks(); for (const run of runs) draw(run); }, { class: "small" })));
 	}
 
@@ -237,8 +252,14 @@ async function showRuns(page) {
 		drawFoot();
 	}
 
-	function pick(id = "") {
-		if (!picked.delete(id)) picked.add(id);
+	/** With Shift, all rows from the last one on are selected or not, as this one is. */
+	function pick(id = "", range = false) {
+		const on = !picked.has(id), from = list.findIndex(run => run.runId === last), to = list.findIndex(run => run.runId === id);
+		for (const run of range && from >= 0 ? list.slice(Math.min(from, to), Math.max(from, to) + 1) : [list[to]]) {
+			if (on) picked.add(run.runId); else picked.delete(run.runId);
+			if (run.runId !== id) draw(run);
+		}
+		last = id;
 		picks();
 	}
 	function picks() {

@@ -3,14 +3,11 @@ package admin
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/caddyserver/caddy/v2"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
@@ -23,7 +20,6 @@ import (
 
 func init() {
 	InstanceEndpoints.Handle("POST /runs/{id}/again", serveAgain)
-	InstanceEndpoints.Handle("POST /runs/again", serveAllAgain, againParameters...)
 }
 
 // serveAgain starts a run again. It works while webhooks are off, since it comes from the operator.
@@ -41,61 +37,6 @@ func serveAgain(in *service.Instance, w http.ResponseWriter, r *http.Request) er
 		return againError(w, id, err)
 	}
 	return writeJSON(w, http.StatusAccepted, api.Started{RunID: run.ID, ChatID: run.ChatID})
-}
-
-// serveAllAgain starts all runs again that the parameters select and that were not run again before.
-func serveAllAgain(in *service.Instance, w http.ResponseWriter, r *http.Request) error {
-	query, dry, err := parseAgainQuery(r.URL.Query())
-	if err != nil {
-		return err
-	}
-	how, err := readAgain(r, "deliver")
-	if err != nil {
-		return changeError(err)
-	}
-	if err := checkRunner(in, "a run"); err != nil {
-		return err
-	}
-	count, err := in.Service.Engine.RunAllAgain(r.Context(), query, how, dry)
-	if err != nil {
-		err = againError(w, "", err)
-		var api caddy.APIError
-		if errors.As(err, &api) {
-			api.Err = fmt.Errorf("%w; %d runs were started again before that", api.Err, count.Started)
-			return api
-		}
-		return fmt.Errorf("%w; %d runs were started again before that", err, count.Started)
-	}
-	answer := api.StartedAgain{Started: &count.Started, Skipped: make(map[string]int)}
-	if dry {
-		answer.Would, answer.Started = answer.Started, nil
-	}
-	for reason, n := range map[string]int{"gone": count.Gone, "cut": count.Cut} {
-		if n > 0 {
-			answer.Skipped[reason] = n
-		}
-	}
-	return writeJSON(w, http.StatusOK, answer)
-}
-
-var againParameters = []string{"status", "hook", "dry"}
-
-// parseAgainQuery reads the parameters status, hook and dry.
-func parseAgainQuery(params url.Values) (query engine.Query, dry bool, err error) {
-	if err := checkNotEmpty(params); err != nil {
-		return query, false, err
-	}
-	status := engine.Status(params.Get("status"))
-	query.Statuses = []engine.Status{status}
-	if params.Has("hook") {
-		query.Hooks = []string{params.Get("hook")}
-	}
-	if !slices.Contains([]engine.Status{engine.Failed, engine.TimedOut, engine.Expired}, status) {
-		return query, false, api.Errorf(http.StatusBadRequest, "say which: status=failed, status=timed_out or status=expired, and hook if you "+
-			"like")
-	}
-	dry, err = parseOn(params, "dry")
-	return query, dry, err
 }
 
 // parseOn reads a parameter that is 1 or not there.

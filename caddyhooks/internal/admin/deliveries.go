@@ -18,8 +18,6 @@ import (
 
 func init() {
 	InstanceEndpoints.Handle("GET /deliveries", listDeliveries, append(api.DeliveryFilters, "limit", "cursor")...)
-	InstanceEndpoints.Handle("DELETE /deliveries", dropDeliveries, append(api.DeliveryFilters, "dry")...)
-	InstanceEndpoints.Handle("POST /deliveries/retry", retryDeliveries, append(api.DeliveryFilters, "dry")...)
 	InstanceEndpoints.Handle("GET /deliveries/{id}", serveDelivery)
 	InstanceEndpoints.Handle("DELETE /deliveries/{id}", dropDelivery)
 	InstanceEndpoints.Handle("POST /deliveries/{id}/retry", retryDelivery, "unsent")
@@ -60,42 +58,6 @@ func newPausedJSON(p engine.PausedHost) api.Paused {
 		shown.Channel, shown.Host = "", p.Host
 	}
 	return shown
-}
-
-func dropDeliveries(in *service.Instance, w http.ResponseWriter, r *http.Request) error {
-	return changeDeliveries(in, w, r, func(n *int) api.ChangedDeliveries { return api.ChangedDeliveries{Dropped: n} },
-		in.Service.Engine.DropDeliveries)
-}
-
-func retryDeliveries(in *service.Instance, w http.ResponseWriter, r *http.Request) error {
-	return changeDeliveries(in, w, r, func(n *int) api.ChangedDeliveries { return api.ChangedDeliveries{Retried: n} },
-		in.Service.Engine.RetryDeliveries)
-}
-
-// changeDeliveries changes all deliveries that a query selects, and answers with their number. With dry=1 it changes nothing.
-func changeDeliveries(in *service.Instance, w http.ResponseWriter, r *http.Request, show func(n *int) api.ChangedDeliveries,
-	change func(context.Context, engine.DeliveryQuery) (int, error)) error {
-	params := r.URL.Query()
-	query, err := parseDeliveryQuery(params)
-	if err != nil {
-		return err
-	}
-	if len(query.Statuses) == 0 || slices.Contains(query.Statuses, engine.Delivered) {
-		return api.Errorf(http.StatusBadRequest, "say which: status=dead or status=pending, and host or channel if you like")
-	}
-	dry, err := parseOn(params, "dry")
-	if err != nil {
-		return err
-	}
-	if dry {
-		show = func(n *int) api.ChangedDeliveries { return api.ChangedDeliveries{Would: n} }
-		change = in.Service.Engine.CountDeliveries
-	}
-	n, err := change(r.Context(), query)
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, show(&n))
 }
 
 func parseDeliveryQuery(params url.Values) (query engine.DeliveryQuery, err error) {

@@ -33,13 +33,6 @@ type DeliveriesPage struct {
 	Paused     []Paused          `json:"paused,omitempty"` // with the first page
 }
 
-// ChangedDeliveries is how many deliveries were sent again or dropped, or would be.
-type ChangedDeliveries struct {
-	Would   *int `json:"would,omitempty"`
-	Retried *int `json:"retried,omitempty"`
-	Dropped *int `json:"dropped,omitempty"`
-}
-
 // NewDeliveryDetails is for the answer to a question about this one delivery. It alone has the path of a callback.
 func NewDeliveryDetails(d *engine.Delivery) DeliveryDetails {
 	details := NewDeliverySummary(d)

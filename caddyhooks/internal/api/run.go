@@ -99,13 +99,6 @@ type Started struct {
 	ChatID string `json:"chatId"`
 }
 
-// StartedAgain is how many runs were started again, or would be.
-type StartedAgain struct {
-	Would   *int           `json:"would,omitempty"`
-	Started *int           `json:"started,omitempty"`
-	Skipped map[string]int `json:"skipped,omitempty"` // runs that cannot be run again, by the reason
-}
-
 // NewRunSummary shows a run in a list. hideTexts is that of the caller.
 func NewRunSummary(r *engine.Record, hideTexts bool) RunSummary {
 	summary := RunSummary{

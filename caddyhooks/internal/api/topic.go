@@ -17,12 +17,11 @@ const (
 	TopicDeliveries
 	TopicOverview
 	TopicSettings
-	TopicRefused
 	Topics
 )
 
 // TopicNames are the names of topics, and of their events.
-var TopicNames = [Topics]string{"runs", "deliveries", "overview", "settings", "refused"}
+var TopicNames = [Topics]string{"runs", "deliveries", "overview", "settings"}
 
 // PingEvery is how often a stream shows that it is alive.
 const PingEvery = 15 * time.Second

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,7 +8,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,72 +20,117 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
-// confirmAll is flags.Confirm for all that flags select. If that is nothing, it says so instead.
-func (s *session) confirmAll(cmd *cobra.Command, selected int, plan, nothing string) error {
-	if selected == 0 {
-		s.screen.Note("%s", nothing)
-		return nil
-	}
-	return flags.Confirm(cmd, plan)
-}
-
 func againVerb() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "again {RUN-ID [--chat CHAT] | --failed | --timed-out | --expired [--hook NAME]} [--deliver]",
-		Short: "Repeats a run that has ended, or all that failed",
+		Use: "again {RUN-ID [--to-chat CHAT] | [--failed] [--timed-out] [--expired] [--status STATUS,…] [--hook HOOK,…] [--chat CHAT] " +
+			"[--since TIME] [--until TIME] [--search TEXT]} [--deliver]",
+		Short: "Repeats a run that has ended, or all of a filter",
 		Long: `
-Starts a run again that has ended, as a new run with the old one's input. The beginning of its id is enough. Nothing is sent out unless --deliver is given.
-If the run was run again before, you see that, and are asked first.
+Starts a run again that has ended, as a new run with the old one's input. The beginning of its id is enough. Nothing is sent out unless
+--deliver is given. If the run was run again before, you see that, and are asked first.
 
-With --failed, --timed-out or --expired, all such runs that were not run again before are started again, or those of one hook. You see how
-many these are, and are asked first.
+With a filter, as of caddy hooks runs, it does so with all runs that match and were not run again before, the oldest first. Without a status
+these are the runs that failed, timed out or expired. You see how many these are, and are asked first. Caddy carries it out as a bulk action,
+which caddy hooks bulk shows and can stop. The queue is filled to its half at most, so that senders still get in.
 
   caddy hooks again 019a86f2-4c1e-7b02-9d55-1f0c6c0e7a31
+  caddy hooks again --since yesterday --until today
   caddy hooks again --failed --hook github-issues --deliver`,
 		Args:              checkAgainArgs,
 		RunE:              withSession(runAgain),
 		ValidArgsFunction: flags.CompleteOne(runs.complete()),
 	}
 	cmd.Flags().Bool("deliver", false, "send the answer out, as the first run would have")
-	flags.AddText(cmd, "chat", "", "the chat of the new run (default: that of the old one)", chats.complete())
-	for _, status := range againStatuses {
-		cmd.Flags().Bool(againFlag(status), false, "all runs that "+statusWord(status))
+	flags.AddText(cmd, "to-chat", "", "the chat of the new run of a single run (default: that of the old one)", chats.complete())
+	for _, status := range api.NotCompleted {
+		cmd.Flags().Bool(statusFlag(string(status)), false, "all runs that "+statusWord(status))
 	}
-	flags.AddText(cmd, "hook", "", "of those, the runs of this hook", completeAllHooks)
+	addFilters(cmd, runFilters)
 	flags.AddYes(cmd)
 	return cmd
 }
 
-var againStatuses = []string{string(engine.Failed), string(engine.TimedOut), string(engine.Expired)}
+// statusFlag is the flag that selects what has a status.
+func statusFlag(status string) string { return strings.ReplaceAll(status, "_", "-") }
 
-// againFlag is the flag that selects the runs of a status.
-func againFlag(status string) string { return strings.ReplaceAll(status, "_", "-") }
+// failedStatuses are those of runs that failed in one way or another.
+func failedStatuses() (names []string) {
+	for _, status := range api.NotCompleted {
+		names = append(names, string(status))
+	}
+	return names
+}
 
 func checkAgainArgs(cmd *cobra.Command, args []string) error {
-	all := len(namedByFlags(cmd, againStatuses)) > 0
+	all := len(namedByFlags(cmd, failedStatuses())) > 0 || hasFilter(cmd, runFilters)
 	switch {
 	case len(args) == 0 && !all:
-		return errors.New("what to run again is missing: the id of a run, --failed, --timed-out or --expired")
-	case len(args) > 0 && (all || flags.Text(cmd, "hook") != ""):
-		return errors.New("name one run, or all by --failed, --timed-out, --expired and --hook")
-	case all && flags.Text(cmd, "chat") != "":
-		return errors.New("--chat is for a single run")
+		return errors.New("what to run again is missing: the id of a run, or a filter such as --failed or --since yesterday")
+	case len(args) > 0 && all:
+		return errors.New("name one run, or all by a filter; --to-chat is the chat of the new run")
+	case all && flags.Text(cmd, "to-chat") != "":
+		return errors.New("--to-chat is for a single run")
+	case cmd.Flags().Changed("status") && len(namedByFlags(cmd, failedStatuses())) > 0:
+		return errors.New("name statuses by --status, or by --failed, --timed-out and --expired")
+	}
+	return checkFilters(cmd, args)
+}
+
+// checkFilters checks the filters of a verb that takes them or one argument.
+func checkFilters(cmd *cobra.Command, args []string) error {
+	if _, err := filterQuery(cmd, runFilters); err != nil {
+		return err
 	}
 	return flags.TakesOneAtMost(cmd, args)
 }
 
+// hasFilter reports whether a filter is given.
+func hasFilter(cmd *cobra.Command, filters []filter) bool {
+	return slices.ContainsFunc(filters, func(f filter) bool { return cmd.Flags().Changed(f.flag) })
+}
+
 // namedByFlags are the statuses whose flags are given.
 func namedByFlags(cmd *cobra.Command, statuses []string) []string {
-	return slices.DeleteFunc(slices.Clone(statuses), func(status string) bool { return !flags.IsOn(cmd, againFlag(status)) })
+	return slices.DeleteFunc(slices.Clone(statuses), func(status string) bool { return !flags.IsOn(cmd, statusFlag(status)) })
+}
+
+// bulkQuery reads the filter of a bulk action. usual are its statuses if none is named.
+func bulkQuery(cmd *cobra.Command, do string, filters []filter, named, usual []string) (url.Values, error) {
+	query, err := filterQuery(cmd, filters)
+	if err != nil {
+		return nil, err
+	}
+	query.Set("do", do)
+	if len(named) > 0 {
+		query.Set("status", strings.Join(named, ","))
+	} else if !query.Has("status") {
+		query.Set("status", strings.Join(usual, ","))
+	}
+	query.Set("status", strings.ReplaceAll(query.Get("status"), "timed out", string(engine.TimedOut))) // as it is shown, too
+	return query, nil
 }
 
 func runAgain(s *session, cmd *cobra.Command, args []string) error {
+	deliver := flags.IsOn(cmd, "deliver")
 	if len(args) == 0 {
-		a := &again{session: s, statuses: namedByFlags(cmd, againStatuses), hook: flags.Text(cmd, "hook"), deliver: flags.IsOn(cmd, "deliver")}
-		return a.run(cmd)
+		query, err := bulkQuery(cmd, "again", runFilters, namedByFlags(cmd, failedStatuses()), failedStatuses())
+		if err != nil {
+			return err
+		}
+		sent := "nothing is sent out."
+		if deliver {
+			sent = "the answers are sent out."
+		}
+		b := &bulkAction{session: s, query: query, body: text.PlainJSON(map[string]bool{"deliver": deliver}), one: "run", many: "runs",
+			plan: " will be run again, and " + sent, nothing: "There is nothing to run again.", done: "started"}
+		action, err := b.run(cmd)
+		if err != nil {
+			return err
+		}
+		return b.show(action)
 	}
-	how := map[string]any{"deliver": flags.IsOn(cmd, "deliver")}
-	if chat := flags.Text(cmd, "chat"); chat != "" {
+	how := map[string]any{"deliver": deliver}
+	if chat := flags.Text(cmd, "to-chat"); chat != "" {
 		how["chatId"] = chat
 	}
 	id, err := s.runIDOf(args[0])
@@ -125,165 +168,85 @@ func (p printer) printRun(cmd *cobra.Command, done terminal.Text, run *api.Run) 
 		terminal.Faint("        "+flags.NextCommand(cmd, "show", run.RunID)))
 }
 
-// again runs all runs of some statuses again.
-type again struct {
-	*session
-	statuses []string
-	hook     string
-	deliver  bool
-}
-
-// againSum is what became of runs that were run again.
-type againSum struct {
-	Would   int            `json:"would,omitempty"` // before they were
-	Started int            `json:"started"`
-	Skipped map[string]int `json:"skipped,omitempty"` // runs that cannot be run again, by the reason
-}
-
-func (a *again) run(cmd *cobra.Command) error {
-	planned, err := a.each(true)
-	if err != nil {
-		return err
-	}
-	plan := terminal.Counted(planned.Would, "run", "runs")
-	if a.hook != "" {
-		plan += " of " + a.hook
-	}
-	plan += " that " + statusWord(text.List(a.statuses)) + " will be run again"
-	if a.deliver {
-		plan += ", and the answers are sent out."
-	} else {
-		plan += ", and nothing is sent out."
-	}
-	if err := a.confirmAll(cmd, planned.Would, plan, "There is nothing to run again."+planned.leftOut()); err != nil {
-		return err
-	}
-	done := planned
-	if planned.Would > 0 {
-		stop := a.showProgress(planned.Would)
-		done, err = a.each(false)
-		stop()
-	}
-	if err != nil {
-		return err
-	}
-	if a.json {
-		done.Would = 0
-		return terminal.PrintJSON(a.screen.Out(), done)
-	}
-	if planned.Would > 0 {
-		a.screen.Line(terminal.Cells(terminal.WithCommas(done.Started)+" of "+terminal.WithCommas(planned.Would)+" started", done.leftOut())...)
-	}
-	return nil
-}
-
-// each asks for one status after the other.
-func (a *again) each(dry bool) (sum againSum, err error) {
-	sum.Skipped = make(map[string]int)
-	for _, status := range a.statuses {
-		query := url.Values{"status": {status}}
-		if a.hook != "" {
-			query.Set("hook", a.hook)
-		}
-		if dry {
-			query.Set("dry", "1")
-		}
-		var part againSum
-		body := text.PlainJSON(map[string]bool{"deliver": a.deliver})
-		call := adminclient.Call{Method: http.MethodPost, Path: "runs/again", Query: query, Body: body, IsLong: true}
-		if _, err := a.call(call, &part); err != nil {
-			return sum, err
-		}
-		sum.Would += part.Would
-		sum.Started += part.Started
-		for reason, n := range part.Skipped {
-			sum.Skipped[reason] += n
-		}
-	}
-	return sum, nil
-}
-
-// showProgress shows on a terminal, every now and then, how many of so many runs were started, until it is stopped.
-func (a *again) showProgress(would int) (stop func()) {
-	progress := a.screen.Progress()
-	if !progress.IsShown() {
-		return func() {}
-	}
-	ctx, cancel := context.WithCancel(a.ctx)
-	asking, asked := *a, *a.session
-	asking.session, asked.ctx = &asked, ctx
-	var showing sync.WaitGroup
-	showing.Go(func() {
-		const pause = 2 * time.Second // to count them is work, too
-		for asking.pause(pause) == nil {
-			left, err := asking.each(true)
-			if err != nil {
-				return
-			}
-			progress.Show("%s of %s started", terminal.WithCommas(max(0, would-left.Would)), terminal.WithCommas(would))
-		}
-	})
-	return func() {
-		cancel()
-		showing.Wait()
-		progress.Close()
-	}
-}
-
-// leftOut says which runs cannot be run again, and why.
-func (sum *againSum) leftOut() string {
-	text := ""
-	for _, left := range [][2]string{{"gone", "their message is not kept any more"}, {"cut", "only a part of their message is kept"}} {
-		if n := sum.Skipped[left[0]]; n > 0 {
-			text += fmt.Sprintf("   %s left out, since %s", terminal.WithCommas(n), left[1])
-		}
-	}
-	return text
-}
-
 func cancelVerb() *cobra.Command {
-	return &cobra.Command{
-		Use:   "cancel RUN-ID",
-		Short: "Cancels a run that is queued or running",
+	cmd := &cobra.Command{
+		Use:   "cancel {RUN-ID | --all | [--status STATUS,…] [--hook HOOK,…] [--chat CHAT] [--since TIME] [--until TIME] [--search TEXT]}",
+		Short: "Cancels a run that is queued or running, or all of a filter",
 		Long: `
 Cancels a run. The beginning of its id is enough. One that is queued ends at once. The runner of one that is running is told to stop, and
 the run ends when it has.
 
-  caddy hooks runs --status queued,running
-  caddy hooks cancel 019a86f2-4c1e-7b02-9d55-1f0c6c0e7a31`,
-		Args: flags.TakesOne("the id of the run"),
-		RunE: withSession(func(s *session, cmd *cobra.Command, args []string) error {
-			id, err := s.runIDOf(args[0])
-			if err != nil {
-				return err
+With a filter, as of caddy hooks runs, it does so with all runs that match, the newest first, and with --all with all that are queued or
+running. You see how many these are, and are asked first. Caddy carries it out as a bulk action, which caddy hooks bulk shows and can stop.
+
+  caddy hooks cancel 019a86f2-4c1e-7b02-9d55-1f0c6c0e7a31
+  caddy hooks cancel --chat alerts --status queued`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			all := flags.IsOn(cmd, "all") || hasFilter(cmd, runFilters)
+			switch {
+			case len(args) == 0 && !all:
+				return errors.New("what to cancel is missing: the id of the run, a filter such as --chat, or --all")
+			case len(args) > 0 && all:
+				return errors.New("name one run, or all by a filter")
 			}
-			return s.callRun(cmd, adminclient.Call{Path: "runs/" + url.PathEscape(id) + "/cancel"}, func(run *api.Run) terminal.Text {
-				if run.Status != engine.Cancelled {
-					return terminal.Warn("stopping")
-				}
-				return terminal.Good("cancelled")
-			})
-		}),
-		ValidArgsFunction: flags.CompleteOne(runs.complete(string(engine.Queued), string(engine.Running))),
+			return checkFilters(cmd, args)
+		},
+		RunE:              withSession(runCancel),
+		ValidArgsFunction: flags.CompleteOne(runs.complete(openStatuses...)),
 	}
+	cmd.Flags().Bool("all", false, "all runs that are queued or running")
+	addFilters(cmd, runFilters)
+	flags.AddYes(cmd)
+	return cmd
+}
+
+// openStatuses are those of runs that have not ended.
+var openStatuses = []string{string(engine.Queued), string(engine.Running)}
+
+func runCancel(s *session, cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		query, err := bulkQuery(cmd, "cancel", runFilters, nil, openStatuses)
+		if err != nil {
+			return err
+		}
+		b := &bulkAction{session: s, query: query, one: "run", many: "runs", plan: " will be cancelled.",
+			nothing: "There is nothing to cancel.", done: "cancelled"}
+		action, err := b.run(cmd)
+		if err != nil {
+			return err
+		}
+		return b.show(action)
+	}
+	id, err := s.runIDOf(args[0])
+	if err != nil {
+		return err
+	}
+	return s.callRun(cmd, adminclient.Call{Path: "runs/" + url.PathEscape(id) + "/cancel"}, func(run *api.Run) terminal.Text {
+		if run.Status != engine.Cancelled {
+			return terminal.Warn("stopping")
+		}
+		return terminal.Good("cancelled")
+	})
 }
 
 func retryVerb() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "retry {DELIVERY-ID | --dead | --pending [--host HOST] [--channel NAME]}",
-		Short: "Sends deliveries again, one or all of a kind",
+		Use:   "retry {DELIVERY-ID | --dead | --pending | --delivered [--host HOST] [--channel NAME]}",
+		Short: "Sends deliveries again, one or all of a filter",
 		Long: `
 Sends a delivery now that was given up, or that waits for its next attempt. Its schedule begins anew. One that has arrived is sent once
 more, with the same id, and you are asked first.
 
-With --dead or --pending it does so for all that were given up or that wait, or for those to a host or a channel. You see how many these
-are, and are asked first. Then it waits a while, and tells what became of them.
+With --dead, --pending or --delivered it does so with all that were given up, that wait or that have arrived, or with those of them that
+match a filter. You see how many these are, and are asked first. Caddy carries it out as a bulk action, which caddy hooks bulk shows and can
+stop. Then this waits a while, and tells what became of the first 500.
 
   caddy hooks retry --dead --host callbacks.acme.dev
   caddy hooks retry msg_019a86f24c1e7b029d551f0c6c0e7a31_0`,
 	}
 	retry := deliveryAction{method: http.MethodPost, suffix: "/retry", done: "put back", nothing: "There is nothing to send again.",
-		planAll: " will be sent again.", unsent: url.Values{"unsent": {"1"}}, show: (*redelivery).showRetried}
+		planAll: " will be sent again.", unsent: url.Values{"unsent": {"1"}}, show: (*redelivery).showRetried, do: "retry",
+		statuses: []string{string(engine.Dead), string(engine.Pending), string(engine.Delivered)}}
 	retry.setUp(cmd)
 	cmd.Flags().Duration("wait", 10*time.Second, "wait at most so long to tell what became of them")
 	return cmd
@@ -292,26 +255,28 @@ are, and are asked first. Then it waits a while, and tells what became of them.
 func dropVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drop {DELIVERY-ID | --dead | --pending [--host HOST] [--channel NAME]}",
-		Short: "Forgets deliveries that have not arrived, one or all of a kind",
+		Short: "Forgets deliveries that have not arrived, one or all of a filter",
 		Long: `
 Forgets a delivery that was given up, or that waits for its next attempt. It is never sent.
 
-With --dead or --pending it does so for all that were given up or that wait, or for those to a host or a channel. You see how many these
-are, and are asked first.
+With --dead or --pending it does so with all that were given up or that wait, or with those of them that match a filter. You see how many
+these are, and are asked first. Caddy carries it out as a bulk action, which caddy hooks bulk shows and can stop.
 
   caddy hooks drop --dead --channel team-chat
   caddy hooks drop msg_019a86f24c1e7b029d551f0c6c0e7a31_0`,
 	}
 	const plan = " will be forgotten, and never sent."
 	drop := deliveryAction{method: http.MethodDelete, done: "dropped", nothing: "There is nothing to drop.", planAll: plan, planOne: plan,
-		show: (*redelivery).showDropped}
+		show: (*redelivery).showDropped, do: "drop", statuses: openDeliveries}
 	drop.setUp(cmd)
 	return cmd
 }
 
 // deliveryAction is what a verb does with a delivery that an id names, or with all that flags select.
 type deliveryAction struct {
-	method, suffix string     // of the call
+	method, suffix string     // of the call about one delivery
+	do             string     // of the bulk action
+	statuses       []string   // that it is for, each with a flag
 	done           string     // in "3 of 4 dropped"
 	nothing        string     // said if no delivery is selected
 	planAll        string     // after how many deliveries are selected
@@ -323,27 +288,31 @@ type deliveryAction struct {
 // openDeliveries are the statuses of deliveries that have not arrived.
 var openDeliveries = []string{string(engine.Dead), string(engine.Pending)}
 
+// deliveryFilters select among the deliveries of a status.
+var deliveryFilters = deliveries.filters[1:]
+
 func (a deliveryAction) setUp(cmd *cobra.Command) {
-	cmd.Args = checkDeliveryArgs
+	cmd.Args = a.checkArgs
 	cmd.RunE = withSession(a.run)
 	cmd.ValidArgsFunction = flags.CompleteOne(deliveries.complete(openDeliveries...))
-	cmd.Flags().Bool("dead", false, "all deliveries that were given up")
-	cmd.Flags().Bool("pending", false, "all deliveries that wait for their next attempt")
-	flags.AddText(cmd, "host", "", "of those, the callbacks to this host", cobra.NoFileCompletions)
-	flags.AddText(cmd, "channel", "", "of those, the messages to this channel", completeChannels)
+	for _, status := range a.statuses {
+		cmd.Flags().Bool(status, false, "all deliveries that "+map[string]string{"dead": "were given up", "pending": "wait for their next attempt",
+			"delivered": "have arrived"}[status])
+	}
+	addFilters(cmd, deliveryFilters)
 	flags.AddYes(cmd)
 }
 
-func checkDeliveryArgs(cmd *cobra.Command, args []string) error {
-	all := len(namedByFlags(cmd, openDeliveries)) > 0
-	_, err := filterQuery(cmd, targetFilters)
+func (a deliveryAction) checkArgs(cmd *cobra.Command, args []string) error {
+	all := len(namedByFlags(cmd, a.statuses)) > 0
+	_, err := filterQuery(cmd, deliveryFilters)
 	switch {
 	case len(args) == 0 && !all:
-		return errors.New("say which: the id of a delivery, --dead or --pending")
-	case len(args) > 0 && (all || cmd.Flags().Changed("host") || cmd.Flags().Changed("channel")):
-		return errors.New("name one delivery, or all by --dead, --pending, --host and --channel")
-	case err != nil:
-		return errors.New("--host and --channel must not be empty") // which would select everything
+		return fmt.Errorf("say which: the id of a delivery, or --%s", strings.Join(a.statuses, ", --"))
+	case len(args) > 0 && (all || hasFilter(cmd, deliveryFilters)):
+		return fmt.Errorf("name one delivery, or all by --%s and filters", strings.Join(a.statuses, ", --"))
+	case err != nil: // an empty one would select everything
+		return err
 	}
 	return flags.TakesOneAtMost(cmd, args)
 }
@@ -352,12 +321,13 @@ func checkDeliveryArgs(cmd *cobra.Command, args []string) error {
 type redelivery struct {
 	*session
 	deliveryAction
-	selected int
-	done     []api.DeliveryDetails // as the answers show them; a dropped one has an id alone
+	bulk    *api.Bulk             // of an action on many; nil if there is nothing to do
+	count   int                   // with how many it was done
+	watched []api.DeliveryDetails // the first of them, as they were before, or as the answer shows a single one
 }
 
 func (a deliveryAction) run(s *session, cmd *cobra.Command, args []string) error {
-	r := &redelivery{session: s, deliveryAction: a, selected: 1}
+	r := &redelivery{session: s, deliveryAction: a, count: 1}
 	var err error
 	if len(args) > 0 {
 		err = r.one(cmd, args[0])
@@ -389,93 +359,60 @@ func (r *redelivery) one(cmd *cobra.Command, arg string) error {
 			return err
 		}
 	}
-	d, err = r.do(id, query)
-	r.done = append(r.done, d)
-	return err
-}
-
-func (r *redelivery) do(id string, query url.Values) (d api.DeliveryDetails, err error) {
 	answer, err := r.call(adminclient.Call{Method: r.method, Path: "deliveries/" + url.PathEscape(id) + r.suffix, Query: query}, nil)
 	if err == nil && len(answer) > 0 {
 		err = r.decode(answer, &d)
 	}
-	return d, err
+	r.watched = append(r.watched, d)
+	return err
 }
 
-// all does it with all deliveries that flags select, page by page.
+// all does it with all deliveries that flags select.
 func (r *redelivery) all(cmd *cobra.Command) error {
-	query := url.Values{"status": {strings.Join(namedByFlags(cmd, openDeliveries), ",")}}
-	to := ""
-	for _, f := range targetFilters {
-		if value := flags.Text(cmd, f.flag); value != "" {
-			query.Set(f.parameter, value)
-			to += " to " + value
-		}
-	}
-	dry := maps.Clone(query)
-	dry.Set("dry", "1")
-	var planned struct {
-		Would int `json:"would"`
-	}
-	if _, err := r.call(adminclient.Call{Method: r.method, Path: "deliveries" + r.suffix, Query: dry, IsLong: true}, &planned); err != nil {
-		return wrongFilter(err)
-	}
-	r.selected = planned.Would
-	plan := terminal.Counted(r.selected, "delivery", "deliveries") + to + r.planAll
-	if err := r.confirmAll(cmd, r.selected, plan, r.nothing); err != nil || r.selected == 0 {
+	query, err := bulkQuery(cmd, r.do, deliveryFilters, namedByFlags(cmd, r.statuses), nil)
+	if err != nil {
 		return err
 	}
-	progress := r.screen.Progress()
-	defer progress.Close()
-	_, _, err := r.walk(listing{path: "deliveries", member: "deliveries", query: query}, func(page listPage) error {
-		const atOnce = 8 // requests under way, which share what it costs to write to the disk
+	filter := maps.Clone(query)
+	filter.Del("do")
+	_, _, err = r.walk(listing{path: "deliveries", member: "deliveries", query: filter, limit: maxWatched}, func(page listPage) error {
 		rows, err := rowsOf[api.DeliveryDetails](r.session, page)
-		for some := range slices.Chunk(rows, atOnce) {
-			if err := r.atOnce(some); err != nil {
-				return err
-			}
-			progress.Show("%d of %d %s", len(r.done), r.selected, r.deliveryAction.done)
-		}
+		r.watched = append(r.watched, rows...)
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("%w; %d of %d were %s before that", err, len(r.done), r.selected, r.deliveryAction.done)
+		return wrongFilter(err)
 	}
-	return nil
+	b := r.action(query)
+	if r.bulk, err = b.run(cmd); err != nil || r.bulk == nil {
+		r.count, r.watched = 0, nil
+		return err
+	}
+	r.count = r.bulk.Done
+	return bulkError(r.bulk)
 }
 
-// atOnce does it with some deliveries at once. One that has arrived, is under way or gone by then is left out.
-func (r *redelivery) atOnce(some []api.DeliveryDetails) error {
-	done, errs := make([]api.DeliveryDetails, len(some)), make([]error, len(some))
-	var all sync.WaitGroup
-	for i, d := range some {
-		all.Go(func() { done[i], errs[i] = r.do(d.ID, r.unsent) })
-	}
-	all.Wait()
-	for i, err := range errs {
-		switch {
-		case err == nil:
-			r.done = append(r.done, done[i])
-		case !adminclient.IsRefused(err, http.StatusNotFound) && !adminclient.IsRefused(err, http.StatusConflict):
-			return err
-		}
-	}
-	return nil
+// maxWatched is of how many deliveries it is told what became of them.
+const maxWatched = 500
+
+func (r *redelivery) action(query url.Values) *bulkAction {
+	return &bulkAction{session: r.session, query: query, one: "delivery", many: "deliveries", plan: r.planAll, nothing: r.nothing, done: r.done}
 }
 
 func (r *redelivery) showDropped(*cobra.Command) error {
-	if r.json {
-		return terminal.PrintJSON(r.screen.Out(), map[string]int{"selected": r.selected, "dropped": len(r.done)})
-	}
-	if r.selected > 0 {
-		r.screen.Line(terminal.Plain(fmt.Sprintf("%s of %s dropped", terminal.WithCommas(len(r.done)), terminal.WithCommas(r.selected))))
+	switch {
+	case r.json && r.count > 0:
+		return terminal.PrintJSON(r.screen.Out(), map[string]int{"dropped": r.count})
+	case r.bulk != nil:
+		return r.action(nil).show(r.bulk)
+	case r.count > 0:
+		r.screen.Line(terminal.Plain("1 of 1 dropped"))
 	}
 	return nil
 }
 
 // retrySum is what became of deliveries that were put back.
 type retrySum struct {
-	Selected      int        `json:"selected"`
 	Retried       int        `json:"retried"`
 	Delivered     int        `json:"delivered"`
 	Pending       int        `json:"pending"`
@@ -488,11 +425,10 @@ type retrySum struct {
 
 // watch looks, for a while, at what becomes of deliveries that were put back.
 func (r *redelivery) watch(patience time.Duration) (*retrySum, error) {
-	const maxWatched = 500
-	sum := &retrySum{Selected: r.selected, Retried: len(r.done), Unwatched: max(0, len(r.done)-maxWatched)}
+	sum := &retrySum{Retried: r.count, Unwatched: max(0, r.count-len(r.watched))}
 	progress := r.screen.Progress()
 	defer progress.Close()
-	waiting := r.done[:len(r.done)-sum.Unwatched]
+	waiting := r.watched
 	for deadline := time.Now().Add(patience); len(waiting) > 0; {
 		last := !time.Now().Before(deadline)
 		var still []api.DeliveryDetails
@@ -543,13 +479,16 @@ func (r *redelivery) showRetried(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	if r.count == 0 {
+		return nil
+	}
 	if r.json {
 		return terminal.PrintJSON(r.screen.Out(), sum)
 	}
-	if r.selected == 0 {
-		return nil
+	line := terminal.Cells("1 of 1 put back")
+	if r.bulk != nil {
+		line = terminal.Cells(r.action(nil).result(r.bulk), leftOut(r.bulk.Skipped))
 	}
-	line := terminal.Cells(terminal.WithCommas(sum.Retried) + " of " + terminal.WithCommas(sum.Selected) + " put back")
 	add := func(n int, look func(string) terminal.Text, word, more string) {
 		if n > 0 {
 			line = append(line, look("   "+terminal.WithCommas(n)+" "+word))

@@ -44,8 +44,8 @@ const helpTemplate = `{{with or .Long .Short}}{{. | trimTrailingWhitespaces}}
 
 // verbs make the commands below `caddy hooks`.
 var verbs = []func() *cobra.Command{
-	againVerb, backupVerb, cancelVerb, changesVerb, stores.Compact, dashboardVerb, deliveriesVerb, execVerb, exportVerb, healthVerb,
-	hookVerb, listVerb, stores.Migrate, stores.MigrateStore, openapiVerb, pauseVerb, pausesVerb, retryVerb, dropVerb, refusedVerb,
+	againVerb, backupVerb, bulkVerb, cancelVerb, changesVerb, stores.Compact, dashboardVerb, deliveriesVerb, execVerb, exportVerb,
+	healthVerb, hookVerb, listVerb, stores.Migrate, stores.MigrateStore, openapiVerb, pauseVerb, pausesVerb, retryVerb, dropVerb, refusedVerb,
 	renderVerb, stores.Restore, resumeVerb, runnersVerb, runsVerb, schemaVerb, sendVerb, sessionVerb, setVerb, showVerb, signVerb,
 	statusVerb, tailVerb, tokenVerb, tryVerb,
 }

@@ -201,3 +201,18 @@ var (
 	FreshChatPattern = regexp.MustCompile(`^hook:` + uuidPattern + `$`)
 	Markers          = regexp.MustCompile(`(?s)^\[EXTERNAL WEBHOOK DATA\] id=([0-9a-f]{8}) [^\n]*\n(.*)\n\[END EXTERNAL WEBHOOK DATA\] id=([0-9a-f]{8})$`)
 )
+
+// Bulk starts a bulk action, and waits for its end. The query has do and the filter.
+func (s *Server) Bulk(query, body string) (ended Response) {
+	s.T.Helper()
+	ended = s.AdminRequest("POST", "/hooks/bulk?"+query, body)
+	var action struct{ ID, State string }
+	if err := json.Unmarshal([]byte(ended.Body), &action); err != nil || ended.Status != 202 || action.ID == "" {
+		s.T.Fatalf("bulk %s: got %d %s, %v", query, ended.Status, ended.Body, err)
+	}
+	Eventually(s.T, "the bulk action ends", func() bool {
+		ended = s.AdminRequest("GET", "/hooks/bulk/"+action.ID, "")
+		return json.Unmarshal([]byte(ended.Body), &action) == nil && action.State != "running"
+	})
+	return ended
+}

@@ -6,7 +6,7 @@ import "github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/moment"
 var queryTexts = map[string]string{
 	"wait":    "How long to wait for the end of the run, up to 5m, as in 30s.",
 	"range":   "1h, 6h, 24h or 7d.",
-	"topics":  "runs, deliveries, overview, settings or refused, or several with commas between them. Default: all.",
+	"topics":  "runs, deliveries, overview or settings, or several with commas between them. Default: all.",
 	"limit":   "How many items a page has, from 1 to 1000. Default: 100.",
 	"cursor":  "The cursor of the page before.",
 	"hook":    "The name of a hook. A list of runs takes several, with commas between them.",
@@ -17,6 +17,7 @@ var queryTexts = map[string]string{
 	"since":   "From this time on: " + moment.Forms + ". Times without a zone are those of the server.",
 	"until":   "Before this time; see since.",
 	"q":       "A run id, or at least eight characters of its beginning; otherwise words that must all be there.",
+	"do":      "again, cancel, retry or drop.",
 	"dry":     "1 changes nothing, and answers how many would be changed.",
 	"unsent":  "1 leaves a delivery alone that has arrived, with 409.",
 	"of":      "runs, chat or deliveries.",
@@ -27,8 +28,7 @@ var queryTexts = map[string]string{
 }
 
 // requiredQuery are the parameters that must be there, by the id of their operation.
-var requiredQuery = []string{"chat chatId", "samples hook", "runsAgain status", "dropDeliveries status", "retryDeliveries status",
-	"export of", "resume what"}
+var requiredQuery = []string{"chat chatId", "samples hook", "startBulk do", "export of", "resume what"}
 
 var headerTexts = map[string]string{
 	"Accept":                           "text/event-stream asks for the answer while the agent works.",
@@ -60,5 +60,5 @@ var headerTexts = map[string]string{
 
 var pathTexts = map[string]string{
 	"name": "The name of the hook or of the runner.",
-	"id":   "The id of the run, of the delivery or of the request.",
+	"id":   "The id of the run, of the delivery, of the request or of the bulk action.",
 }

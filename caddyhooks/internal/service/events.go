@@ -49,8 +49,8 @@ type eventHub struct {
 type eventSource interface {
 	// listen has events remembered until stop is called.
 	listen() (stop func())
-	// hear has events of a topic on other nodes remembered, too, as far as they are known.
-	hear(ctx context.Context, t api.Topic)
+	// hear has events of other nodes remembered, too, as far as they are known.
+	hear(ctx context.Context)
 	// count is how many events of a topic there have been.
 	count(t api.Topic) uint64
 	// changed returns what events after the first so many were about, up to maxRows, and how many others there are.
@@ -62,9 +62,7 @@ type eventSource interface {
 }
 
 // hasRows reports whether the frames of a topic have rows.
-func hasRows(t api.Topic) bool {
-	return t == api.TopicRuns || t == api.TopicDeliveries || t == api.TopicRefused
-}
+func hasRows(t api.Topic) bool { return t == api.TopicRuns || t == api.TopicDeliveries }
 
 const (
 	// maxRows bounds the rows of a frame.
@@ -254,7 +252,7 @@ func (h *eventHub) makeFrames(ctx context.Context) {
 			}
 			continue
 		}
-		if time.Since(heardAt) >= hearEvery {
+		if time.Since(heardAt) >= hearEvery && h.isWanted(api.TopicRuns) {
 			heardAt = time.Now()
 			h.hear(ctx)
 		}
@@ -275,11 +273,7 @@ func (h *eventHub) makeFrames(ctx context.Context) {
 func (h *eventHub) hear(ctx context.Context) {
 	ctx, stop := context.WithTimeout(ctx, framePatience)
 	defer stop()
-	for _, t := range []api.Topic{api.TopicRuns, api.TopicRefused} {
-		if h.isWanted(t) {
-			h.source.hear(ctx, t)
-		}
-	}
+	h.source.hear(ctx)
 }
 
 func (h *eventHub) isWanted(t api.Topic) bool {

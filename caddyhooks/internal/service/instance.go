@@ -227,9 +227,9 @@ func (in *Instance) startOn(s *Service, reload bool) error {
 	in.Meters.Keep(in.meteredNames(active), false)
 	in.EngineConfig.Announcer = s.Announcer
 	in.Detach = s.Engine.Attach(in.EngineConfig)
+	s.Bulk.Adopt()
 	in.Active.Store(active)
 	in.Refused.LogTo(in.Log)
-	s.refused.Store(in.Refused)
 	in.leaveRefused = in.Refused.Use(&refused.Store{Documents: s.Store.Documents(), Retention: in.Rules.Retention, Log: in.Log})
 	close(in.Started)
 	Running.add(in)

@@ -1,7 +1,7 @@
 // Package service has what lives longer than a request. An [Instance] is one hooks block of a configuration. A [Service], with the
 // engine, its store and the live settings, outlives reloads and is shared by the instances of the old and the new configuration.
-// Changes of settings, the event hub, rates and health belong to it. It imports settings, intake, observe, refused, api and
-// engine.
+// Changes of settings, the event hub, rates, bulk actions and health belong to it. It imports settings, intake, observe, refused, bulk, api
+// and engine.
 package service
 
 import (
@@ -13,7 +13,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -22,9 +21,9 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/bulk"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/observe"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/refused"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
@@ -42,12 +41,12 @@ type Service struct {
 	Searches Slots
 	Exports  Slots
 	Events   *eventHub
+	Bulk     *bulk.Actions
 
 	Announcer *Announcer
 	queued    queueCount
 
 	RunStreams RunStreams
-	refused    atomic.Pointer[refused.Recorder] // that of the newest instance
 
 	Mu        sync.Mutex
 	Live      settings.Settings
@@ -78,6 +77,7 @@ func openService(opener engine.StoreOpener, name string) (*Service, error) {
 	}
 	s.Events = newEventHub(serviceEvents{s})
 	s.Announcer = newAnnouncer(name)
+	s.Bulk = bulk.New(s.Engine, store, s.logger)
 	if err := s.loadFirst(context.Background()); err != nil && !errors.Is(err, engine.ErrUnreachable) {
 		s.Announcer.shut()
 		store.Close()
@@ -253,11 +253,20 @@ func (s *Service) use(in *Instance, active *settings.Active) {
 // Destruct stops the engine when no configuration uses it any more.
 func (s *Service) Destruct() error {
 	close(s.stop)
+	s.Bulk.Close()
 	s.follower.Wait()
 	s.Events.shut()
 	s.Engine.Stop()
 	s.Announcer.shut()
 	return nil
+}
+
+// logger is that of the newest instance.
+func (s *Service) logger() *zap.Logger {
+	if in := s.newestInstance(); in != nil {
+		return in.Log
+	}
+	return zap.NewNop()
 }
 
 func (s *Service) newestInstance() *Instance {
