@@ -124,9 +124,16 @@ func TestTokenIsReplacedWhileCallersUseTheOldOne(t *testing.T) {
 	_, errs, err = command(t, "token", "retire", "--number", "3", "--address", s.Admin)
 	wantExit(t, 2, errs, err, "--number must be from 1, the oldest, to 2, the newest")
 	_, errs, err = command(t, "token", "retire", "--address", s.Admin)
-	wantExit(t, 2, errs, err, "Token 1 of 2 will be refused from now on. But there is no terminal")
+	wantExit(t, 2, errs, err, "Token 1 of 2 will be refused from now on. It was last used ", " ago. But there is no terminal")
+	out, errs, err = command(t, "token", "list", "--address", s.Admin)
+	wantExit(t, 0, errs, err)
+	for _, words := range []string{"HOOK", "(all hooks)  bearer  1", "(all hooks)  bearer  2", " ago"} {
+		if !strings.Contains(out, words) || strings.Contains(out, first[:4]) {
+			t.Errorf("the list of tokens is %s", out)
+		}
+	}
 	_, seen, err := typed(t, "y\n", "token", "retire", "--address", s.Admin)
-	wantExit(t, 0, seen, err, "Token 1 of 2 will be refused from now on. Go on? [y/N] ", "Token 1 of 2 is removed.")
+	wantExit(t, 0, seen, err, "Token 1 of 2 will be refused from now on. It was last used ", " ago. Go on? [y/N] ", "Token 1 of 2 is removed.")
 	if accepted(first) || !accepted(second) {
 		t.Error("the wrong token was removed")
 	}

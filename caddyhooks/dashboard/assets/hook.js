@@ -23,6 +23,12 @@ export const curl = (about, name = "", body = "", headers = ["Content-Type: appl
 
 const pathOf = (name = "") => `mappings/${encodeURIComponent(name)}`;
 
+/** When each secret of a hook was last used, or each token for "". @param {Page} page @returns {Promise<(HTMLElement | DocumentFragment)[]>} */
+export async function lastUses(page, hook = "") {
+	const answer = await page.api.get("tokens", {}, page.signal).catch(() => null); // the page is whole without it
+	return list(answer?.tokens).filter(one => (one.hook ?? "") === hook).map(one => muted(one.lastUsedAt ? ["last used ", since(one.lastUsedAt)] : "not used yet"));
+}
+
 /** @param {Page} page @param {string} name @param {string} etag @param {() => unknown} done */
 export const askDelete = (page, name, etag, done) => ask({
 	title: `Delete the hook ${name}?`, danger: true, yes: "Delete", text: "From then on its URL answers 404. Runs that it has started stay.",
@@ -87,7 +93,7 @@ export async function show(page) {
 	const noHeader = () => value("authMode") === "hmac" && !value("hmacHeader") ? "Header must name the header that carries the signature" : "";
 
 	// The form
-	const header = el("div.row-21", of("hmacHeader").box, of("hmacPrefix").box), proof = el("div.form", header, secrets.map(one => one.box));
+	const header = el("div.row-21", of("hmacHeader").box, of("hmacPrefix").box), used = el("div"), proof = el("div.form", header, secrets.map(one => one.box), used);
 	const fold = (label = "", names = [""], words = () => /** @type {(string | false)[]} */ ([])) => {
 		const sum = el("span.muted");
 		const node = el("details.more", el("summary", label, sum), el("div.form", names.map(key => of(key).box)));
@@ -339,6 +345,7 @@ export async function show(page) {
 	fill(answer?.text, name && answer ? answer.etag : "");
 	take();
 	for (const one of secrets) one.show(fresh);
+	if (name) lastUses(page, name).then(uses => put(used, uses.map((use, i) => el("div.small", uses.length > 1 ? `Secret ${i + 1}: ` : "", use))));
 	warn(advice);
 	if (!name) of("name").control.focus();
 	signal.addEventListener("abort", () => { if (name || !gone) [fresh, advice] = ["", []]; });

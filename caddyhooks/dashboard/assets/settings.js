@@ -2,7 +2,7 @@
 // Settings → Webhooks: the settings with their source, the token, the hooks and the runners.
 import { ask, badge, button, choice, codeLine, el, empty, errorNote, head, icon, mono, muted, panel, put, spring, table, tag, tr, unseen } from "./dom.js";
 import { randomSecret } from "./fields.js";
-import { askDelete, clash, curl, isClash, pinnedWhy } from "./hook.js";
+import { askDelete, clash, curl, isClash, lastUses, pinnedWhy } from "./hook.js";
 import { list } from "./rawjson.js";
 import { reference } from "./reference.js";
 import { runnersPanel } from "./runners.js";
@@ -66,10 +66,12 @@ export async function show(page) {
 	}
 	function tokenRow() {
 		const input = el("input", { type: "text", placeholder: known.length ? `${mask} is set` : "none yet", autocomplete: "off", spellcheck: "false", "aria-label": "New token", ...off("token") });
+		const used = known.map(() => el("span"));
+		lastUses(page).then(uses => used.forEach((node, i) => put(node, uses[i])));
 		return el("div.stack",
 			!pinned("token") && el("form.with-button", { submit: (/** @type {Event} */ event) => { event.preventDefault(); if (input.value.trim()) addToken(input.value.trim()); } },
 				input, el("button", off("token"), "Add"), button("Generate", () => addToken(), off("token"))),
-			fresh, el("ul.tokens", known.map((made, i) => el("li", mono(mask), muted(made ? "added just now" : known.length > 1 && !i ? "the oldest" : "in force"), spring(), !pinned("token") &&
+			fresh, el("ul.tokens", known.map((made, i) => el("li", mono(mask), muted(made ? "added just now" : known.length > 1 && !i ? "the oldest" : "in force"), used[i], spring(), !pinned("token") &&
 				button("Remove", () => dropToken(i), { class: "small danger", "aria-label": `Remove token ${i + 1}`, ...off("token") })))),
 			!pinned("token") && muted("A new token works beside the old one until you remove the old one."));
 	}

@@ -48,9 +48,9 @@ func (e *Ed25519) Verify(req *Request) Verdict {
 		return verdict
 	}
 	content := e.content(req, timestamp)
-	for _, key := range e.keys {
+	for i, key := range e.keys {
 		if ed25519.Verify(key, content, signature[:]) {
-			return Accept()
+			return AcceptBy(i)
 		}
 	}
 	return Refuse(SignatureWrong)

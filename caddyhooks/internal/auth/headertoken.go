@@ -19,18 +19,18 @@ func NewHeaderToken(header string, secrets ...string) *HeaderToken {
 
 // Verify looks at the first four lines of the header.
 func (t *HeaderToken) Verify(req *Request) Verdict {
-	matches, sent := 0, false
+	matched, sent := 0, false
 	for i, line := range req.Header[t.header] {
 		if i == maxTokenLines {
 			break
 		}
 		token := strings.Trim(line, " \t")
 		sent = sent || token != ""
-		matches |= t.tokens.compare(token)
+		matched = t.tokens.either(matched, token)
 	}
 	switch {
-	case matches == 1:
-		return Accept()
+	case matched > 0:
+		return AcceptBy(matched - 1)
 	case sent:
 		return Refuse(TokenUnknown)
 	default:

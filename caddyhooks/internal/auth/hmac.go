@@ -196,10 +196,14 @@ func (m *HMAC) Verify(req *Request) Verdict {
 	if !verdict.OK {
 		return verdict
 	}
-	if verdict = m.match(candidates[:n], req, timestamp); !verdict.OK {
+	matched := m.match(candidates[:n], req, timestamp)
+	if !matched.OK {
+		return matched
+	}
+	if verdict = m.Time.checkBody(req); !verdict.OK {
 		return verdict
 	}
-	return m.Time.checkBody(req)
+	return matched
 }
 
 // match accepts the request if one of the candidates is the signature of it.
@@ -213,7 +217,7 @@ func (m *HMAC) match(candidates [][maxSize]byte, req *Request, timestamp string)
 	if !verdict.OK {
 		return verdict
 	}
-	for _, mac := range macs.hashes {
+	for nth, mac := range macs.hashes {
 		sum := macs.of(mac, content)
 		matched := false
 		for i := range candidates {
@@ -222,7 +226,7 @@ func (m *HMAC) match(candidates [][maxSize]byte, req *Request, timestamp string)
 			}
 		}
 		if matched {
-			return Accept()
+			return AcceptBy(nth)
 		}
 	}
 	return Refuse(SignatureWrong)

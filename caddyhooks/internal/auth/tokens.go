@@ -40,8 +40,8 @@ func (t Tokens) Empty() bool { return len(t.digests) == 0 }
 func (t Tokens) Verify(req *Request) Verdict {
 	matched, sent := t.search(req.Header)
 	switch {
-	case matched:
-		return Accept()
+	case matched > 0:
+		return AcceptBy(matched - 1)
 	case sent:
 		return Refuse(TokenUnknown)
 	case slices.ContainsFunc(req.Header["Authorization"], func(line string) bool { return strings.TrimSpace(line) != "" }):
@@ -51,16 +51,15 @@ func (t Tokens) Verify(req *Request) Verdict {
 	}
 }
 
-// search reports whether the headers carry one of the tokens, and whether they carry any token at all.
-func (t Tokens) search(h http.Header) (matched, sent bool) {
-	matches := 0
+// search returns which of the tokens the headers carry, counted from 1, and 0 for none. It reports whether they carry any token at all.
+func (t Tokens) search(h http.Header) (matched int, sent bool) {
 	for i, line := range h["Authorization"] {
 		if i == maxTokenLines {
 			break
 		}
 		if token, ok := bearerToken(line); ok {
 			sent = sent || token != ""
-			matches |= t.compare(token)
+			matched = t.either(matched, token)
 		}
 	}
 	for i, line := range h["X-Service-Token"] {
@@ -69,15 +68,15 @@ func (t Tokens) search(h http.Header) (matched, sent bool) {
 		}
 		token := strings.Trim(line, " \t")
 		sent = sent || token != ""
-		matches |= t.compare(token)
+		matched = t.either(matched, token)
 	}
-	return matches == 1, sent
+	return matched, sent
 }
 
 // Credential returns a digest of the token that Verify found, to tell callers with different tokens apart.
 func (t Tokens) Credential(h http.Header) [sha256.Size]byte {
 	for i := range t.digests {
-		if matched, _ := (Tokens{t.digests[i : i+1]}).search(h); matched {
+		if matched, _ := (Tokens{t.digests[i : i+1]}).search(h); matched > 0 {
 			return t.digests[i]
 		}
 	}
@@ -85,7 +84,7 @@ func (t Tokens) Credential(h http.Header) [sha256.Size]byte {
 }
 
 // Has reports whether the set has a token.
-func (t Tokens) Has(token string) bool { return t.compare(token) == 1 }
+func (t Tokens) Has(token string) bool { return t.compare(token) > 0 }
 
 // bearerToken returns the text after the scheme in an Authorization value. The scheme is read in any case (RFC 7235,
 // section 2.1).
@@ -97,13 +96,19 @@ func bearerToken(value string) (token string, ok bool) {
 	return strings.Trim(token, " \t"), true
 }
 
-// compare returns 1 if the token is in the set and 0 if not. It compares all digests, so that its time does not depend
-// on the result.
+// compare returns which token of the set this is, counted from 1, and 0 if it is none. It compares all digests, so that its time does not
+// depend on the result.
 func (t Tokens) compare(token string) int {
 	digest := sha256.Sum256([]byte(token))
 	matched := 0
 	for i := range t.digests {
-		matched |= subtle.ConstantTimeCompare(digest[:], t.digests[i][:])
+		matched = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(digest[:], t.digests[i][:]), i+1, matched)
 	}
 	return matched
+}
+
+// either is compare, or what was found before.
+func (t Tokens) either(before int, token string) int {
+	found := t.compare(token)
+	return subtle.ConstantTimeSelect(subtle.ConstantTimeEq(int32(found), 0), before, found)
 }

@@ -57,16 +57,17 @@ func (t *Twilio) Verify(req *Request) Verdict {
 	if reason != "" {
 		return Refuse(reason)
 	}
-	matched := 0
+	matched, secret := 0, 0
 	for _, address := range withAndWithoutPort(called) {
-		for _, key := range t.keys {
-			matched |= subtle.ConstantTimeCompare(twilioSum(key, address, fields), signature[:])
+		for i, key := range t.keys {
+			equal := subtle.ConstantTimeCompare(twilioSum(key, address, fields), signature[:])
+			matched, secret = matched|equal, subtle.ConstantTimeSelect(equal, i, secret)
 		}
 	}
 	if matched != 1 {
 		return Refuse(TwilioSignatureWrong)
 	}
-	return Accept()
+	return AcceptBy(secret)
 }
 
 // Sign signs with the first token. A body in JSON adds its hash to the URL.

@@ -28,6 +28,7 @@ type Verdict struct {
 	OK      bool
 	Missing bool   // no credential was sent; otherwise a refused request has a wrong one
 	Reason  Reason // why the request is refused
+	Secret  int    // which of several secrets an accepted request has, counted from 0
 }
 
 // Reason says why a request is refused, in words for an operator. It may name what is configured. It holds nothing that the
@@ -83,6 +84,9 @@ func PrefixMissing(header, prefix string) Reason {
 
 // Accept is the verdict on a good request.
 func Accept() Verdict { return Verdict{OK: true} }
+
+// AcceptBy is the verdict on a good request that has one of several secrets.
+func AcceptBy(secret int) Verdict { return Verdict{OK: true, Secret: secret} }
 
 // Refuse is the verdict on a request with a wrong credential.
 func Refuse(reason Reason) Verdict { return Verdict{Reason: reason} }

@@ -140,8 +140,8 @@ func runsVerb() *cobra.Command {
 Lists runs, the newest first, with the reason of those that did not complete and the first line of the message of the others.
 
 Times for --since and --until are about when a run was accepted, and local: ` + moment.Forms + `.
-All of yesterday is --since yesterday --until today, and 10:00 is the last one that has passed. --search looks for the id of a run or its beginning, for a chat, or for words in messages, replies and errors, and
-may take some time.
+All of yesterday is --since yesterday --until today, and 10:00 is the last one that has passed. --search looks for the id of a run or its
+beginning, for a chat, or for words in messages, replies and errors, and may take some time.
 
 With --follow the list begins with the oldest, and goes on with a row whenever a run is accepted, started or ended. Ctrl-C ends it.`,
 		Example: `  caddy hooks runs --status failed,timed_out --since 1h
@@ -201,8 +201,8 @@ func deliveriesVerb() *cobra.Command {
 		Short: "Lists what is sent out: callbacks and messages to channels",
 		Long: `
 Lists what is sent out, that of the newest run first: callbacks and messages to channels. One that is pending is tried again; one that is
-dead was given up. Hosts and channels that are left alone for a while are told on stderr. Times for --since and --until are about when the run
-of a delivery was accepted; caddy hooks runs --help has their forms.`,
+dead was given up. Hosts and channels that are left alone for a while are told on stderr. Times for --since and --until are about when the
+run of a delivery was accepted; caddy hooks runs --help has their forms.`,
 		Example: `  caddy hooks deliveries --status dead
   caddy hooks deliveries --status pending,dead --host callbacks.example.com --since 10:00 --until 11:00`,
 	})

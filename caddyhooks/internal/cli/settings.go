@@ -9,12 +9,14 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/adminclient"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/cli/flags"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
@@ -280,7 +282,7 @@ func offCommand(reason string) []string {
 func tokenVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "token",
-		Short: "Makes the webhook token, and removes old ones",
+		Short: "Lists, makes and removes webhook tokens",
 	}
 	generate := &cobra.Command{
 		Use:   "generate [--keep-old]",
@@ -301,15 +303,78 @@ first.
 		Use:   "retire [--number N]",
 		Short: "Removes the oldest of several tokens",
 		Long: `
-Takes one of several tokens out: the oldest, or the one with a number. Callers that still use it are refused from now on.
+Takes one of several tokens out: the oldest, or the one with a number. You see when it was last used, and are asked first. Callers that
+still use it are refused from now on.
 
   caddy hooks token retire`,
 		RunE: withSession(runTokenRetire),
 	}
 	retire.Flags().Int("number", 1, "which token; 1 is the oldest")
 	flags.AddYes(retire)
-	cmd.AddCommand(generate, retire)
+	list := &cobra.Command{
+		Use:   "list",
+		Short: "Lists tokens and secrets with their age and last use",
+		Long: `
+Lists the tokens that all hooks take, and the secrets of hooks: since when each is set, and when a request last used it, on whatever node. A
+token has a number among those of its hook, 1 is the oldest, and an id that tells nothing about it. Of one in the Caddyfile it is told when
+a Caddy first saw it. Other nodes tell of their requests about once a minute.`,
+		Example: `  caddy hooks token list
+  caddy hooks token list --json | jq '.tokens[] | select(.lastUsedAt == null)'`,
+		RunE: withSession(runTokenList),
+	}
+	cmd.AddCommand(list, generate, retire)
 	return cmd
+}
+
+func runTokenList(s *session, _ *cobra.Command, _ []string) error {
+	list, answer, err := s.tokens()
+	if done, err := s.printedJSON(answer, err); done {
+		return err
+	}
+	if len(list) == 0 {
+		s.screen.Note("There are no tokens and no secrets yet. caddy hooks token generate makes a token.")
+		return nil
+	}
+	clock := terminal.NewClock()
+	var rows [][]terminal.Text
+	for i := range list {
+		t := &list[i]
+		since := "set " + clock.Ago(t.Since)
+		if t.Pinned {
+			since = "in the Caddyfile, first seen " + clock.Ago(t.Since)
+		}
+		rows = append(rows, terminal.Cells(cmp.Or(t.Hook, "(all hooks)"), t.Scheme, strconv.Itoa(t.Number), t.ID, since, lastUse(clock, t)))
+	}
+	s.screen.Table([]string{"HOOK", "AUTH", "NUMBER", "ID", "SINCE", "LAST USED"}, rows)
+	return nil
+}
+
+// tokens are the tokens and secrets, with their last use.
+func (s *session) tokens() ([]api.Token, []byte, error) {
+	var list api.TokenList
+	answer, err := s.get("tokens", nil, &list)
+	return list.Tokens, answer, err
+}
+
+func lastUse(clock terminal.Clock, t *api.Token) terminal.Text {
+	if t.LastUsedAt == nil {
+		return terminal.Faint("never")
+	}
+	return terminal.Plain(clock.Ago(t.LastUsedAt))
+}
+
+// tokenUse says when a token that all hooks take was last used, "" if that is not known.
+func (s *session) tokenUse(number int) string {
+	list, _, err := s.tokens()
+	at := slices.IndexFunc(list, func(t api.Token) bool { return t.Hook == "" && t.Number == number })
+	switch {
+	case err != nil || at < 0:
+		return "" // it is a remark
+	case list[at].LastUsedAt == nil:
+		return " No request has used it yet."
+	default:
+		return " It was last used " + terminal.NewClock().Ago(list[at].LastUsedAt) + "."
+	}
 }
 
 func runTokenGenerate(s *session, cmd *cobra.Command, _ []string) error {
@@ -355,6 +420,9 @@ func runTokenGenerate(s *session, cmd *cobra.Command, _ []string) error {
 	switch {
 	case kept > 0:
 		s.screen.Note("%s, until you remove it: %s", oldTokens(kept, "works on", "work on"), flags.NextCommand(cmd, "token", "retire"))
+		for number := 1; number <= kept; number++ {
+			s.screen.Note("Token %d of %d is an old one.%s", number, kept+1, s.tokenUse(number))
+		}
 	case len(before.Token) > 0:
 		s.screen.Note("%s.", oldTokens(len(before.Token), "is refused from now on", "are refused from now on"))
 	}
@@ -407,7 +475,7 @@ func runTokenRetire(s *session, cmd *cobra.Command, _ []string) error {
 	case number < 1 || number > n:
 		return flags.Usagef("--number must be from 1, the oldest, to %d, the newest", n)
 	}
-	if err := flags.Confirm(cmd, fmt.Sprintf("Token %d of %d will be refused from now on.", number, n)); err != nil {
+	if err := flags.Confirm(cmd, fmt.Sprintf("Token %d of %d will be refused from now on.%s", number, n, s.tokenUse(number))); err != nil {
 		return err
 	}
 	tokens := masks(n)

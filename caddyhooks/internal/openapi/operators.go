@@ -148,6 +148,8 @@ var Operators = &Document{
 			query: []string{"q", "since", "limit", "cursor"}, answers: answered("200", isJSON(api.ChatsPage{}))},
 		{method: "GET", path: "/chat", id: "chat", tag: "runs", summary: "List the runs of a chat, the newest first",
 			query: []string{"chatId", "limit", "cursor"}, answers: answered("200", isJSON(api.ChatPage{}))},
+		{method: "GET", path: "/tokens", id: "tokens", tag: "settings", summary: "List tokens and secrets with their last use",
+			text: "The secrets themselves are not shown.", answers: answered("200", isJSON(api.TokenList{}))},
 		{method: "GET", path: "/refused", id: "refused", tag: "runs", summary: "List requests that were refused or ignored",
 			query: []string{"hook", "since", "until", "limit"}, answers: answered("200", isJSON(api.RefusedList{}))},
 		{method: "GET", path: "/refused/requests", id: "refusedRequests", tag: "runs", summary: "List the refused or ignored requests that are kept",

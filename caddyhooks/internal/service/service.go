@@ -1,7 +1,7 @@
 // Package service has what lives longer than a request. An [Instance] is one hooks block of a configuration. A [Service], with the
 // engine, its store and the live settings, outlives reloads and is shared by the instances of the old and the new configuration.
-// Changes of settings, the event hub, rates, bulk actions and health belong to it. It imports settings, intake, observe, refused, bulk, api
-// and engine.
+// Changes of settings, the event hub, rates, bulk actions and health belong to it. It imports settings, intake, observe, refused, bulk,
+// lastuse, api and engine.
 package service
 
 import (
@@ -23,6 +23,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/bulk"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/lastuse"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/observe"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
@@ -47,6 +48,7 @@ type Service struct {
 	queued    queueCount
 
 	RunStreams RunStreams
+	uses       lastuse.Book // of tokens and secrets
 
 	Mu        sync.Mutex
 	Live      settings.Settings
@@ -88,6 +90,7 @@ func openService(opener engine.StoreOpener, name string) (*Service, error) {
 			s.follow(store.Watch().SettingsChanged())
 		}
 	})
+	s.follower.Go(s.keepUses)
 	return s, nil
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/lastuse"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
@@ -42,6 +43,7 @@ type Compiler struct {
 	Rules         Rules
 	StoreWarnings func() []string   // what the store finds about its own configuration; nil if it does not look
 	Secrets       map[string]string // resolved secrets by their configured text
+	Uses          *lastuse.Book     // of secrets; nil if nobody uses them
 	reads         SecretReads       // for the settings that are compiled now
 }
 
@@ -127,10 +129,10 @@ func (c *Compiler) compileSettings(before *Active, live Settings) (active *Activ
 		}
 		tokens = append(tokens, token)
 	}
-	secrets = HookSecrets{Tokens: auth.NewTokens(tokens...), Resolve: resolve}
+	secrets = HookSecrets{Tokens: auth.NewTokens(tokens...), Resolve: resolve, uses: c.Uses, ofToken: c.Uses.FindAll(lastuse.OfAll, tokens)}
 	active.On = *settings.Enabled && !secrets.Tokens.Empty()
 	active.Tokens = secrets.Tokens
-	active.Bearer = Authentication{Scheme: BearerScheme, Verifier: secrets.Tokens}
+	active.Bearer = Authentication{Scheme: BearerScheme, Verifier: secrets.Tokens, Secrets: secrets.ofToken}
 	return active, secrets, Part{}, nil
 }
 

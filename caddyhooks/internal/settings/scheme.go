@@ -18,6 +18,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/lastuse"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/shorthand"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
@@ -83,6 +84,8 @@ type Scheme struct {
 type HookSecrets struct {
 	Tokens  auth.Tokens                  // shared by all hooks
 	Resolve func(string) (string, error) // turns a secret as it was configured into the secret itself
+	uses    *lastuse.Book
+	ofToken []*lastuse.Secret
 }
 
 // maxAuthSecrets bounds the secrets of a hook.
@@ -143,6 +146,7 @@ type Authentication struct {
 	Verifier auth.Verifier
 	hidden   auth.HeaderNames // of headers that carry a secret of the scheme
 	unnamed  bool             // callers do not learn the header: it may be a secret in a wrong place
+	Secrets  []*lastuse.Secret
 }
 
 // SchemeAnswer is the answer to a request with which a sender tries a hook out. No run comes of it.
@@ -269,8 +273,21 @@ func (m *Mapping) Authentication(secrets HookSecrets) (Authentication, error) {
 	if err != nil {
 		return Authentication{}, err
 	}
-	a := Authentication{s, verifier, make(auth.HeaderNames), m.HMACHeader != "" && !likeHeader.MatchString(m.HMACHeader)}
+	a := Authentication{Scheme: s, Verifier: verifier, hidden: make(auth.HeaderNames),
+		unnamed: m.HMACHeader != "" && !likeHeader.MatchString(m.HMACHeader), Secrets: secrets.ofToken}
 	a.hidden.Add(s.SecretHeaders(m)...)
+	if s != BearerScheme {
+		a.Secrets = nil
+		for _, field := range SecretFields {
+			if slices.Contains(s.Fields, field.Name) && len(*field.In(m)) > 0 {
+				resolved, err := secrets.list(field.Name, *field.In(m))
+				if err != nil {
+					return Authentication{}, err
+				}
+				a.Secrets = secrets.uses.FindAll(lastuse.OfHook(m.Name), resolved)
+			}
+		}
+	}
 	return a, nil
 }
 
@@ -279,6 +296,9 @@ func (m *Mapping) Authentication(secrets HookSecrets) (Authentication, error) {
 func (a Authentication) Authenticate(req *auth.Request) error {
 	verdict := a.Verifier.Verify(req)
 	if verdict.OK {
+		if verdict.Secret < len(a.Secrets) {
+			a.Secrets[verdict.Secret].Note(req.Now)
+		}
 		return nil
 	}
 	return &RefusedCredential{a, verdict}
