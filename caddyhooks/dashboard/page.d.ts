@@ -143,6 +143,8 @@ interface Run {
 	/** The agent had lost the session of the chat, and began another one. */
 	sessionRenewed?: boolean;
 	client?: string;
+	/** By which the sender knows the request. */
+	requestId?: string;
 	againOf?: string;
 	/** The run in whose turn it was carried out, and of that run how many the turn had. */
 	foldedInto?: string;

@@ -6,6 +6,8 @@ import (
 	"hash/fnv"
 	"strings"
 	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
 )
 
 // Run is what was accepted: one message for the agent, with all that is needed to carry it out and to answer for it.
@@ -54,9 +56,13 @@ type Run struct {
 	Together []Sibling
 
 	// For operators alone: neither callers nor runners are told.
+	RequestID string // by which the sender knows the request, as NewRequestID makes it; "" if it gave none
 	Client    string // the address of the caller, "" if it is unknown
 	KeyHeader string // the name of the header that held the key
 }
+
+// NewRequestID makes a sender's id of a request fit to be kept, shown and looked for: one line of at most 256 bytes.
+func NewRequestID(id string) string { return oneline.Of(id, 256) }
 
 // Fold has runs of a hook that stand together in a chat carried out in one turn.
 type Fold struct {

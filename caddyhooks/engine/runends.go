@@ -108,8 +108,8 @@ func (how *ending) fields(run *Run, outcome *Outcome) []zap.Field {
 		zap.Int("repairs", outcome.Repairs), zap.Duration("took", how.took), zap.Int("attempts", how.attempts),
 	)
 	for _, optional := range []struct{ name, text string }{
-		{"runner", run.Runner}, {"traceID", run.traceID()}, {"key_header", run.KeyHeader}, {"again_of", run.AgainOf},
-		{"folded_into", how.foldedInto()}, {"cancelled_by", account.CancelledBy}, {"reason", account.Reason}, {"last_answer", answer},
+		{"runner", run.Runner}, {"traceID", run.traceID()}, {"key_header", run.KeyHeader}, {"request_id", run.RequestID},
+		{"again_of", run.AgainOf}, {"folded_into", how.foldedInto()}, {"cancelled_by", account.CancelledBy}, {"reason", account.Reason}, {"last_answer", answer},
 	} {
 		if optional.text != "" {
 			fields = append(fields, zap.String(optional.name, optional.text))

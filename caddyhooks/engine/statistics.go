@@ -57,9 +57,7 @@ func (e *Engine) Accepted() int64 { return e.minutes.Accepted() }
 
 // MinutesSince returns what was counted on all nodes, minute by minute: see minutes.Keeper.
 func (e *Engine) MinutesSince(ctx context.Context, since time.Time) ([]Minute, error) {
-	ctx, stop := e.store.patience(ctx)
-	defer stop()
-	return e.minutes.Since(ctx, since)
+	return ask(ctx, e.store, func(ctx context.Context) ([]Minute, error) { return e.minutes.Since(ctx, since) })
 }
 
 // StoreSize is about how many bytes the store takes.

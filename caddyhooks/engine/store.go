@@ -531,15 +531,17 @@ func (r *Record) Listed() *Record {
 
 // Query selects runs; a filter that is empty selects all.
 type Query struct {
-	Hooks    []string // of one of these
-	Statuses []Status // likewise
-	ChatID   string
-	Since    time.Time // accepted then or later …
-	Until    time.Time // … and before that
-	Prefix   string    // the id of a run, or its beginning
-	Text     string    // words that all are in the texts of a run, whatever their case; see Words
-	Limit    int       // how many at most
-	Cursor   string    // where an earlier query ended
+	Hooks     []string // of one of these
+	Statuses  []Status // likewise
+	Runners   []string // likewise, as runs name them
+	ChatID    string
+	RequestID string    // that the sender gave. There is an index of it: the query takes no longer in a large store
+	Since     time.Time // accepted then or later …
+	Until     time.Time // … and before that
+	Prefix    string    // the id of a run, or its beginning
+	Text      string    // words that all are in the texts of a run, whatever their case; see Words
+	Limit     int       // how many at most
+	Cursor    string    // where an earlier query ended
 
 	// What the records have besides. Otherwise they are as Record.Listed makes them.
 	Input      bool // the run's input, as far as it is kept
@@ -554,7 +556,8 @@ type Query struct {
 func (q *Query) Selects(r *Record) bool {
 	return strings.HasPrefix(r.Run.ID, q.Prefix) &&
 		(len(q.Hooks) == 0 || slices.Contains(q.Hooks, r.Run.Hook)) &&
-		(q.ChatID == "" || q.ChatID == r.Run.ChatID) &&
+		(len(q.Runners) == 0 || slices.Contains(q.Runners, r.Run.Runner)) &&
+		(q.ChatID == "" || q.ChatID == r.Run.ChatID) && (q.RequestID == "" || q.RequestID == r.Run.RequestID) &&
 		(len(q.Statuses) == 0 || slices.Contains(q.Statuses, r.Status)) &&
 		!r.Run.AcceptedAt.Before(q.Since) &&
 		(q.Until.IsZero() || r.Run.AcceptedAt.Before(q.Until))

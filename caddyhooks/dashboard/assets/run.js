@@ -176,7 +176,7 @@ export async function show(page) {
 			["Started", time(run.startedAt, { exact: true })], ["Ended", time(run.finishedAt, { exact: true })], ["Took", run.finishedAt && duration(took(run))], ["Attempts", run.attempts], ["Repairs", run.repairAttempts],
 			["Waits for", run.waitingFor], ["Cancelled by", run.cancelledBy], ["Runner", run.runner], ["Model tier", run.tier], ["Tier with a schema", run.validationTier], ["Memory preset", run.memoryPreset],
 			["Time limit", run.timeoutSeconds && duration(run.timeoutSeconds)], ["Longest wait", run.queueTimeSeconds && duration(run.queueTimeSeconds)],
-			["Idempotency key", run.keyHeader && ["from ", mono(run.keyHeader)]], ["Client", run.client && mono(run.client)], ["Trace", run.traceParent && mono(run.traceParent.split("-")[1] ?? run.traceParent)],
+			["Idempotency key", run.keyHeader && ["from ", mono(run.keyHeader)]], ["Request id", run.requestId && [mono(run.requestId), copyButton(run.requestId, "Copy the request id", { bare: true })]], ["Client", run.client && mono(run.client)], ["Trace", run.traceParent && mono(run.traceParent.split("-")[1] ?? run.traceParent)],
 			["Folded into", run.foldedInto !== run.runId && link(run.foldedInto)], ["Folded", (run.folded ?? 0) > 1 && el("a", { href: page.link("chats", { chatId: run.chatId }) }, `one turn for ${count(run.folded ?? 0, "run")}`)],
 			["Repeats run", link(run.againOf)], ["Run again as", link(run.againAs)],
 		]);

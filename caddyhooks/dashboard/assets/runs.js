@@ -53,7 +53,7 @@ async function showRuns(page) {
 	const trouble = el("div"), bar = el("div"), foot = el("div.foot"), nothing = el("div"), going = watch(page, "run", () => refresh());
 	const status = segment("Status", [["", "All"], ...statuses.map(value => [value, [capital(statusWord(value)), " ", el("span.n", { "data-n": value })]])], get("status"), value => filter({ status: value }));
 	const updates = segment("Updates", [["live", "Live"], ["paused", "Paused"]], "live", value => page.live.pause(value === "paused"));
-	const search = el("input", { type: "search", class: "grow", "aria-label": "Search", placeholder: "Run id, or words of the message, answer or error", value: get("q"), input: page.later(() => { filter({ q: search.value.trim() }, false); }, 400, true) });
+	const search = el("input", { type: "search", class: "grow", "aria-label": "Search", placeholder: "Run id, request id, or words of the message, answer or error", value: get("q"), input: page.later(() => { filter({ q: search.value.trim() }, false); }, 400, true) });
 	const chat = el("input", { type: "text", "aria-label": "Chat", placeholder: "Chat", value: get("chatId"), size: 14, spellcheck: "false", change: () => filter({ chatId: chat.value.trim() }) });
 	const period = periodPicker(() => ({ since: get("since"), until: get("until") }), (since, until) => filter({ since, until }));
 	addEventListener("pointerdown", period.outside, { signal: page.signal });

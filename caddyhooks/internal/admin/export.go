@@ -142,7 +142,8 @@ func exportRuns(in *service.Instance, r *http.Request) (exportPages, bool, error
 	}
 	hideTexts := callerFrom(r).HideTexts
 	query.Input, query.Deliveries = !hideTexts, true
-	return pagesOfRuns(in, query, func(record *engine.Record) exportRow {
+	q, _ := parseSearch(r.URL.Query())
+	return pagesOfRuns(in, query, q, func(record *engine.Record) exportRow {
 		return api.NewRunSummary(record, hideTexts)
 	}), searches(&query), nil
 }
@@ -154,16 +155,16 @@ func exportChat(in *service.Instance, r *http.Request) (exportPages, bool, error
 	}
 	hideTexts := callerFrom(r).HideTexts
 	query := engine.Query{ChatID: chatID, Input: !hideTexts, Replies: !hideTexts, Deliveries: true}
-	return pagesOfRuns(in, query, func(record *engine.Record) exportRow {
+	return pagesOfRuns(in, query, "", func(record *engine.Record) exportRow {
 		return newTurnJSON(record, 0, hideTexts)
 	}), false, nil
 }
 
-func pagesOfRuns(in *service.Instance, query engine.Query, show func(*engine.Record) exportRow) exportPages {
+func pagesOfRuns(in *service.Instance, query engine.Query, q string, show func(*engine.Record) exportRow) exportPages {
 	query.Limit = exportPage
 	return func(ctx context.Context, cursor string) ([]exportRow, string, error) {
 		query.Cursor = cursor
-		records, next, err := in.Service.Engine.List(ctx, query)
+		records, next, err := listFound(ctx, in.Service.Engine, query, q)
 		return api.ShowAll(records, show), next, err
 	}
 }

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"strings"
@@ -16,7 +17,7 @@ import (
 
 // parseRunQuery reads the parameters of a list of runs.
 func parseRunQuery(params url.Values, now time.Time) (query engine.Query, err error) {
-	query = engine.Query{ChatID: params.Get("chatId"), Cursor: params.Get("cursor")}
+	query = engine.Query{ChatID: params.Get("chatId"), RequestID: engine.NewRequestID(params.Get("requestId")), Cursor: params.Get("cursor")}
 	query.Statuses, err = parseOneOf(params, "status",
 		engine.Queued, engine.Running, engine.Completed, engine.Failed, engine.TimedOut, engine.Cancelled, engine.Expired)
 	if err != nil {
@@ -39,6 +40,19 @@ func parseRunQuery(params url.Values, now time.Time) (query engine.Query, err er
 	}
 	query.Limit, err = parseLimit(params)
 	return query, err
+}
+
+// listFound lists runs. What is looked for may be the whole id that a sender gave its request: then only such runs are listed, and they are
+// found at once.
+func listFound(ctx context.Context, from *engine.Engine, query engine.Query, q string) (page []*engine.Record, next string, err error) {
+	if q != "" && query.RequestID == "" {
+		sent := query
+		sent.RequestID, sent.Prefix, sent.Text = engine.NewRequestID(q), "", ""
+		if page, next, err = from.List(ctx, sent); err != nil || len(page) > 0 || next != "" {
+			return page, next, err
+		}
+	}
+	return from.List(ctx, query)
 }
 
 // searches reports whether a query is one of which only a few may be made at once.

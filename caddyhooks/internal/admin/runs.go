@@ -32,7 +32,8 @@ func listRuns(in *service.Instance, w http.ResponseWriter, r *http.Request) erro
 	}
 	hideTexts := callerFrom(r).HideTexts
 	query.Input, query.Deliveries = !hideTexts, true
-	records, next, err := in.Service.Engine.List(r.Context(), query)
+	q, _ := parseSearch(r.URL.Query())
+	records, next, err := listFound(r.Context(), in.Service.Engine, query, q)
 	if err != nil {
 		return listError(err)
 	}

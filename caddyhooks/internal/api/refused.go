@@ -5,21 +5,22 @@ import (
 	"time"
 )
 
-// Refused is a kind of refused or ignored requests as the admin API shows it. Message, error, chat, client and size are those of the
-// last request.
+// Refused is a kind of refused or ignored requests as the admin API shows it. Message, error, chat, client, request id and size are those
+// of the last request.
 type Refused struct {
-	Hook    string     `json:"hook"` // empty for names that no hook has
-	Status  int        `json:"status"`
-	Ignored bool       `json:"ignored,omitempty"` // it was not refused; the condition of the hook tells why it became no run
-	Reason  string     `json:"reason"`
-	Message string     `json:"message"` // to the caller
-	Count   int64      `json:"count"`
-	FirstAt *time.Time `json:"firstAt"`
-	LastAt  *time.Time `json:"lastAt"`
-	Error   string     `json:"error,omitempty"`
-	Chat    string     `json:"chat,omitempty"`
-	Client  string     `json:"client"`
-	Size    int64      `json:"size"`
+	Hook      string     `json:"hook"` // empty for names that no hook has
+	Status    int        `json:"status"`
+	Ignored   bool       `json:"ignored,omitempty"` // it was not refused; the condition of the hook tells why it became no run
+	Reason    string     `json:"reason"`
+	Message   string     `json:"message"` // to the caller
+	Count     int64      `json:"count"`
+	FirstAt   *time.Time `json:"firstAt"`
+	LastAt    *time.Time `json:"lastAt"`
+	Error     string     `json:"error,omitempty"`
+	Chat      string     `json:"chat,omitempty"`
+	Client    string     `json:"client"`
+	RequestID string     `json:"requestId,omitempty"` // that the sender gave
+	Size      int64      `json:"size"`
 
 	Condition string `json:"condition,omitempty"` // of an ignored request
 

@@ -77,6 +77,7 @@ type RunSummary struct {
 	Test        bool     `json:"test,omitempty"`    // an operator tried a hook out
 	Sync        bool     `json:"sync,omitempty"`    // the caller waits for the answer
 	SentOut     *SentOut `json:"sentOut,omitempty"`
+	RequestID   string   `json:"requestId,omitempty"` // by which the sender knows the request
 }
 
 // SentOut is how many deliveries a run has, by their status.
@@ -103,7 +104,7 @@ type Started struct {
 func NewRunSummary(r *engine.Record, hideTexts bool) RunSummary {
 	summary := RunSummary{
 		Run: NewRun(r), Client: r.Run.Client, CancelledBy: r.Outcome.Account.CancelledBy,
-		AgainOf: r.Run.AgainOf, Tier: r.Run.Tier, Test: r.Run.Test, Sync: r.Run.Sync,
+		AgainOf: r.Run.AgainOf, Tier: r.Run.Tier, Test: r.Run.Test, Sync: r.Run.Sync, RequestID: r.Run.RequestID,
 	}
 	summary.Reply, summary.Deliveries = nil, nil
 	summary.WaitingFor = cmp.Or(r.Paused, r.WaitingFor)

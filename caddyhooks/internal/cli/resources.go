@@ -44,7 +44,7 @@ var (
 			complete: flags.CompleteSeveral(completeAllHooks), noteUnknown: (*session).noteUnknownHooks},
 		{flag: "chat", parameter: "chatId", usage: "only runs of this chat", complete: chats.complete()},
 		sinceFilter, untilFilter,
-		{flag: "search", parameter: "q", usage: "only runs with this id or its beginning, or with these words",
+		{flag: "search", parameter: "q", usage: "only runs with this id or its beginning, of this sender's request id, or with these words",
 			complete: cobra.NoFileCompletions},
 	}
 

@@ -23,11 +23,11 @@ import (
 
 func showVerb() *cobra.Command {
 	return &cobra.Command{
-		Use:   "show HOOK|RUN-ID|DELIVERY-ID",
+		Use:   "show HOOK|RUN-ID|DELIVERY-ID|REQUEST-ID",
 		Short: "Shows all about a hook, a run or a delivery",
 		Long: `
 Shows all that is known about a hook, a run or a delivery. Of an id its beginning is enough, from eight characters of a run on, if no other
-begins like that.`,
+begins like that. A run is also found by the whole id that its sender gave the request, such as GitHub's X-GitHub-Delivery.`,
 		Example: `  caddy hooks show github-issues
   caddy hooks show 019a86f2-4c1e
   caddy hooks show msg_019a86f24c1e7b029d551f0c6c0e7a31_0`,
@@ -39,17 +39,27 @@ begins like that.`,
 
 func runShow(s *session, _ *cobra.Command, args []string) error {
 	name := args[0]
-	if strings.HasPrefix(name, deliveryPrefix) {
+	if _, _, ok := engine.ParseDeliveryID(name); ok {
 		return s.showDelivery(name)
 	}
 	hooks, _, err := s.listHooks("24h")
 	if err != nil {
 		return err
 	}
-	at := slices.IndexFunc(hooks, func(h listedHook) bool { return h.Name == name && h.Action != "" })
-	switch {
-	case at >= 0:
+	if at := slices.IndexFunc(hooks, func(h listedHook) bool { return h.Name == name && h.Action != "" }); at >= 0 {
 		return s.showHook(&hooks[at])
+	}
+	sent, err := s.runIDs(url.Values{"requestId": {name}})
+	switch {
+	case err != nil:
+		return err
+	case len(sent) > 0:
+		if len(sent) > 1 {
+			s.screen.Note("This is the newest run of this request. Others are %s.", text.List(sent[1:]))
+		}
+		return s.showRun(sent[0])
+	case strings.HasPrefix(name, deliveryPrefix):
+		return s.showDelivery(name)
 	case api.IsRunID(name, time.Now()):
 		return s.showRun(name)
 	default:
@@ -66,20 +76,24 @@ func (s *session) wholeRunID(beginning string) (string, error) {
 	if uuid.Validate(beginning) == nil {
 		return beginning, nil
 	}
+	found, err := s.runIDs(url.Values{"q": {beginning}})
+	if err != nil {
+		return "", err
+	}
+	return onlyID(found, "run", "runs", beginning)
+}
+
+// runIDs are the ids of runs that a query selects, the newest first, and no more than are told apart.
+func (s *session) runIDs(query url.Values) (found []string, err error) {
 	const tellApart = 5
-	var found []string
-	l := listing{path: "runs", member: "runs", query: url.Values{"q": {beginning}}, limit: tellApart}
-	_, _, err := s.walk(l, func(page listPage) error {
+	_, _, err = s.walk(listing{path: "runs", member: "runs", query: query, limit: tellApart}, func(page listPage) error {
 		runs, err := rowsOf[api.RunSummary](s, page)
 		for i := range runs {
 			found = append(found, runs[i].RunID)
 		}
 		return err
 	})
-	if err != nil {
-		return "", err
-	}
-	return onlyID(found, "run", "runs", beginning)
+	return found, err
 }
 
 // onlyID is the id that was found, if it is the only one that begins like that.
@@ -215,6 +229,7 @@ func runProperties(r *api.RunDetails, clock terminal.Clock) *properties {
 	f.add("tier", r.Tier)
 	f.add("memory", r.MemoryPreset)
 	f.add("client", r.Client)
+	f.add("request id", r.RequestID)
 	f.add("timeout", terminal.Briefly(terminal.InUnits(r.TimeoutSeconds)))
 	if r.Attempts > 1 {
 		f.add("attempts", terminal.WithCommas(r.Attempts))

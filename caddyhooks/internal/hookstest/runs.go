@@ -147,6 +147,7 @@ type listedRun struct {
 	Test        bool   `json:"test"`
 	Sync        bool   `json:"sync"`
 	SentOut     any    `json:"sentOut"`
+	RequestID   string `json:"requestId"`
 }
 
 // Listed are the ids of the runs that the admin API lists, and the cursor for more.

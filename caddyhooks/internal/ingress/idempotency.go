@@ -1,6 +1,7 @@
 package ingress
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"net/http"
@@ -48,6 +49,27 @@ func idempotencyKey(header http.Header, caller settings.Authentication, run *eng
 		scope.Write(credential[:])
 	}
 	return &engine.Key{ID: [32]byte(scope.Sum(nil)), Body: sha256.Sum256(body)}, name, nil
+}
+
+// requestID is the id that the sender of a request gave it, "" if it gave none: in the header that the hook names, where its scheme
+// has it, or in a standard header. It does not matter whether repeated requests are recognised by it. doc is the body.
+func requestID(header http.Header, caller settings.Authentication, custom *settings.Hook, doc any) string {
+	inHeader := func(name string) string {
+		values := header[http.CanonicalHeaderKey(name)]
+		if len(values) == 0 || caller.HidesHeader(name) {
+			return ""
+		}
+		id, _ := unquote(values[0])
+		return id
+	}
+	id := ""
+	if custom != nil && custom.IdempotencyHeader != "" {
+		id = inHeader(custom.IdempotencyHeader)
+	}
+	if id == "" {
+		id, _ = caller.DeliveryID(header, doc)
+	}
+	return engine.NewRequestID(cmp.Or(id, inHeader("Idempotency-Key"), inHeader("Webhook-Id")))
 }
 
 // unquote returns the text of a quoted string in a header (RFC 8941, section 3.3.3), and other values as they are.

@@ -49,8 +49,8 @@ func noteRefusal(in *service.Instance, q *hookRequest, r *http.Request, answer *
 	request := refused.Request{
 		Kind:    refused.Kind{Hook: hookNamed(active, q.name), Status: answer.Status, Reason: cmp.Or(answer.Reason, answer.Message)},
 		Message: oneline.Of(answer.Message, refused.MaxMessage),
-		Client:  intake.ClientAddress(r),
-		Size:    int64(q.received.Count),
+		Client:  intake.ClientAddress(r), RequestID: q.requestID,
+		Size: int64(q.received.Count),
 	}
 	if answer.Cause != nil {
 		request.Cause = oneline.Of(answer.Cause.Error(), refused.MaxCause)
@@ -75,8 +75,8 @@ func noteIgnored(in *service.Instance, q *hookRequest, r *http.Request, status i
 	}
 	request := refused.Request{
 		Kind:   refused.Kind{Hook: q.name, Status: status, Reason: condition, Ignored: true},
-		Client: q.incoming.Client,
-		Size:   int64(q.received.Count),
+		Client: q.incoming.Client, RequestID: q.requestID,
+		Size: int64(q.received.Count),
 	}
 	in.Refused.Note(in.Log, request)
 	q.keepRefused(r, in.Active.Load(), request)

@@ -18,6 +18,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/observe"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/service"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
@@ -125,6 +126,7 @@ type hookRequest struct {
 	isKnown    bool           // its credential is good
 	body       *body
 	chat       string            // that the run is for, once it is known
+	requestID  string            // that the sender gave, once it is known
 	taken      service.Allowance // that the rate of the hook has for runs which are not stored yet
 	stored     bool              // it became a run, for which the caller waits
 	answered   int               // the status of an answer that is no error; 0 is 200
@@ -188,6 +190,8 @@ func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *sett
 		in.Service.Samples.Note(q.name, r.Header, req.Query, req.Body)
 	}
 	runs, err := intake.Runs(active, q.name, custom, req)
+	q.requestID = requestID(r.Header, scheme, custom, req.Doc)
+	observe.SetPlaceholder(r, observe.PlaceholderRequest, outbound.HeaderValue(q.requestID))
 	if req.Warning != "" {
 		w.Header()[intake.WarningHeader] = []string{req.Warning}
 	}
@@ -196,7 +200,7 @@ func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *sett
 	}
 	trace, history, fold := observe.TraceParent(r), active.HistoryOf(custom), active.FoldOf(q.name, custom)
 	for _, run := range runs {
-		run.TraceParent, run.History, run.Client = trace, history, req.Client
+		run.TraceParent, run.History, run.Client, run.RequestID = trace, history, req.Client, q.requestID
 		if !run.NewChat { // where nobody else would come
 			run.Fold = fold
 		}

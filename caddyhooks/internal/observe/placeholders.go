@@ -17,7 +17,9 @@ const (
 	PlaceholderName   = placeholderPrefix + "name"    // of the hook; empty if there is no such hook
 	placeholderRun    = placeholderPrefix + "run_id"  // of the first run, if there are several
 	placeholderChat   = placeholderPrefix + "chat_id" // percent-encoded where it is not visible ASCII
-	placeholderStatus = placeholderPrefix + "status"  // see RequestStatus
+	// The id that the sender gave the request, if the caller is known and the body was read; percent-encoded likewise.
+	PlaceholderRequest = placeholderPrefix + "request_id"
+	placeholderStatus  = placeholderPrefix + "status" // see RequestStatus
 )
 
 // RequestStatus is what became of a request. A caller that waited for its run gets the status of the run here: completed, failed,
@@ -37,7 +39,7 @@ const (
 // emptyPlaceholders makes the placeholders known. Unknown ones would stay in a header as they are written.
 func emptyPlaceholders(key string) (any, bool) {
 	return "", strings.HasPrefix(key, placeholderPrefix) &&
-		(key == PlaceholderName || key == placeholderRun || key == placeholderChat || key == placeholderStatus)
+		(key == PlaceholderName || key == placeholderRun || key == placeholderChat || key == PlaceholderRequest || key == placeholderStatus)
 }
 
 func ReplacerOf(r *http.Request) *caddy.Replacer {

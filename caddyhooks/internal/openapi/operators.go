@@ -158,7 +158,7 @@ var Operators = &Document{
 			answers: answered("200", isJSON(api.RefusedRequestDetails{}))},
 		{method: "GET", path: "/export", id: "export", tag: "runs", summary: "Export runs, a chat or deliveries",
 			text:    "Lines of JSON, or CSV if Accept prefers text/csv. The other parameters are those of the list.",
-			query:   []string{"of", "status", "hook", "chatId", "since", "until", "q", "channel", "host"},
+			query:   []string{"of", "status", "hook", "chatId", "since", "until", "q", "requestId", "channel", "host"},
 			answers: answered("200", content{"application/x-ndjson": someText, "text/csv": someText}, "Content-Disposition")},
 		{method: "POST", path: "/bulk", id: "startBulk", tag: "bulk", summary: "Act on all runs or deliveries of a filter",
 			text:  "again and cancel are for runs, retry and drop for deliveries.",

@@ -32,12 +32,13 @@ func (k Kind) name() string {
 // Request is a request that became no run.
 type Request struct {
 	Kind
-	Message string `json:"message,omitempty"` // the answer to the caller
-	Cause   string `json:"cause,omitempty"`   // what went wrong inside, if anything
-	Chat    string `json:"chat,omitempty"`    // whose queue is full, if that is why
-	Asked   string `json:"asked,omitempty"`   // the name in the URL, if no hook has it, or the run
-	Client  string `json:"client,omitempty"`
-	Size    int64  `json:"size,omitempty"`
+	Message   string `json:"message,omitempty"` // the answer to the caller
+	Cause     string `json:"cause,omitempty"`   // what went wrong inside, if anything
+	Chat      string `json:"chat,omitempty"`    // whose queue is full, if that is why
+	Asked     string `json:"asked,omitempty"`   // the name in the URL, if no hook has it, or the run
+	Client    string `json:"client,omitempty"`
+	RequestID string `json:"requestId,omitempty"` // that the sender gave, if it was known by then
+	Size      int64  `json:"size,omitempty"`
 }
 
 // Requests are requests of a kind.
@@ -208,7 +209,7 @@ func latestFirst(a, b Requests) int {
 func (k *Requests) Shown() api.Refused {
 	shown := api.Refused{
 		Hook: k.Last.Hook, Status: k.Last.Status, Ignored: k.Last.Ignored, Reason: k.Last.Reason, Message: k.Last.Message, Error: k.Last.Cause,
-		Chat:  k.Last.Chat,
+		Chat: k.Last.Chat, RequestID: k.Last.RequestID,
 		Count: k.Count, FirstAt: text.JSONTime(k.FirstAt), LastAt: text.JSONTime(k.LastAt), Client: k.Last.Client, Size: k.Last.Size,
 		Asked: k.Asked,
 		Clients: api.ShowAll(k.Clients, func(c RecentClient) api.RefusedClient {

@@ -183,6 +183,9 @@ func (q *Request) fields() []zap.Field {
 	if q.Asked != "" {
 		fields = append(fields, zap.Strings("asked", []string{q.Asked}))
 	}
+	if q.RequestID != "" {
+		fields = append(fields, zap.String("request_id", q.RequestID))
+	}
 	return append(fields, zap.String("client", q.Client), zap.Int64("size", q.Size))
 }
 

@@ -26,32 +26,33 @@ import (
 
 // The buckets of a database file.
 var (
-	metaBucket      = []byte("meta")      // the version of the layout, the settings and what else there is one of
-	runsBucket      = []byte("runs")      // unfinished runs, by id
-	startsBucket    = []byte("starts")    // how often unfinished runs have been started
-	waitsBucket     = []byte("waits")     // of unfinished runs that wait for their runner, when they are due and why
-	endedBucket     = []byte("ended")     // runs that have ended, by id
-	inputBucket     = []byte("told")      // the message, metadata and schema of runs, by id
-	inputAgesBucket = []byte("told_age")  // the ids of ended runs that keep theirs, by how long and since when
-	againBucket     = []byte("again")     // of runs that were run again, the id of the run that did so
-	outboxBucket    = []byte("outbox")    // pending deliveries, by the id of their run and their index
-	settledBucket   = []byte("settled")   // deliveries that arrived, likewise
-	deadBucket      = []byte("dead")      // deliveries that were given up, likewise
-	keysBucket      = []byte("keys")      // idempotency keys, and the run that each was first sent with
-	keyRunsBucket   = []byte("key_runs")  // the same by run, for the oldest go first
-	changesBucket   = []byte("changes")   // of the settings, by their number
-	notableBucket   = []byte("notable")   // runs that have ended and did not complete, by status and id
-	byHookBucket    = []byte("by_hook")   // runs that have ended, by hook and id
-	byChatBucket    = []byte("by_chat")   // runs that have ended, by segment, chat and id, unless the chat's id leads to the run
-	newRunsBucket   = []byte("new")       // runs that have ended and are in no index yet, by transaction
-	chatsBucket     = []byte("chats")     // of named chats, the newest run that has ended and how many have
-	minutesBucket   = []byte("minutes")   // what was counted in each minute, by that minute and who counted
-	documentsBucket = []byte("documents") // by kind and name
+	metaBucket      = []byte("meta")       // the version of the layout, the settings and what else there is one of
+	runsBucket      = []byte("runs")       // unfinished runs, by id
+	startsBucket    = []byte("starts")     // how often unfinished runs have been started
+	waitsBucket     = []byte("waits")      // of unfinished runs that wait for their runner, when they are due and why
+	endedBucket     = []byte("ended")      // runs that have ended, by id
+	inputBucket     = []byte("told")       // the message, metadata and schema of runs, by id
+	inputAgesBucket = []byte("told_age")   // the ids of ended runs that keep theirs, by how long and since when
+	againBucket     = []byte("again")      // of runs that were run again, the id of the run that did so
+	outboxBucket    = []byte("outbox")     // pending deliveries, by the id of their run and their index
+	settledBucket   = []byte("settled")    // deliveries that arrived, likewise
+	deadBucket      = []byte("dead")       // deliveries that were given up, likewise
+	keysBucket      = []byte("keys")       // idempotency keys, and the run that each was first sent with
+	keyRunsBucket   = []byte("key_runs")   // the same by run, for the oldest go first
+	changesBucket   = []byte("changes")    // of the settings, by their number
+	notableBucket   = []byte("notable")    // runs that have ended and did not complete, by status and id
+	byHookBucket    = []byte("by_hook")    // runs that have ended, by hook and id
+	byRequestBucket = []byte("by_request") // all runs whose sender gave the request an id, by that and id
+	byChatBucket    = []byte("by_chat")    // runs that have ended, by segment, chat and id, unless the chat's id leads to the run
+	newRunsBucket   = []byte("new")        // runs that have ended and are in no index yet, by transaction
+	chatsBucket     = []byte("chats")      // of named chats, the newest run that has ended and how many have
+	minutesBucket   = []byte("minutes")    // what was counted in each minute, by that minute and who counted
+	documentsBucket = []byte("documents")  // by kind and name
 	allBuckets      = [][]byte{
 		metaBucket, runsBucket, startsBucket, waitsBucket, endedBucket, inputBucket, inputAgesBucket, againBucket, outboxBucket, settledBucket,
 		deadBucket,
 		keysBucket, keyRunsBucket, changesBucket, notableBucket, byHookBucket, byChatBucket, newRunsBucket, chatsBucket, chatsByTimeBucket,
-		minutesBucket, turnsBucket, sessionsBucket, sessionAgesBucket, documentsBucket,
+		minutesBucket, turnsBucket, sessionsBucket, sessionAgesBucket, documentsBucket, byRequestBucket,
 	}
 	turnsBucket       = []byte("turns")         // runs that later turns of their chat recall, by chat and id
 	sessionsBucket    = []byte("sessions")      // of runners in chats, by a digest of both

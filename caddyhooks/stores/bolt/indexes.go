@@ -26,6 +26,9 @@ import (
 // entries are a segment of the index that is in order by itself. To find the runs of a chat means to look for it in each
 // segment, and every list looks at the new runs besides.
 //
+// A run is found by its sender's id of the request from its acceptance on: each id is a key of its own, whose place nothing tells, so
+// there would be little to share.
+//
 // Each named chat has a record with its newest run and the number of its runs, of those that are in a segment. The newest
 // runs of all chats have a bucket of their own, in which the last active chat is the last one.
 //
@@ -132,6 +135,7 @@ func (d *Database) indexNew(t *transaction) {
 type endedRun struct {
 	id         uuid.UUID
 	hook, chat string
+	request    string // the sender's id
 	status     engine.Status
 	byTime     bool // the id of its chat leads to it
 	named      bool // somebody named the chat
@@ -140,7 +144,7 @@ type endedRun struct {
 
 func newEndedRun(id uuid.UUID, run *engine.Run, status engine.Status) endedRun {
 	byTime, named := local.IsFoundByTime(run, id), local.IsNamed(run)
-	return endedRun{id, run.Hook, run.ChatID, status, byTime, named, named || run.NewChat && !byTime}
+	return endedRun{id, run.Hook, run.ChatID, run.RequestID, status, byTime, named, named || run.NewChat && !byTime}
 }
 
 // readEnded reads no more of a run than the indexes have to know, and reports false if it has not ended or is gone.
@@ -155,6 +159,8 @@ func readEnded(tx *bbolt.Tx, id uuid.UUID) (ended endedRun, ok bool) {
 			run.Hook = f.text()
 		case runNewChat:
 			run.NewChat = f.flag()
+		case runRequestID:
+			run.RequestID = f.text()
 		case endStatus:
 			status = engine.Status(f.text())
 		}
@@ -172,6 +178,8 @@ func mayBeIn(data []byte, query *engine.Query) bool {
 			is = query.ChatID == "" || query.ChatID == string(f.bytes)
 		case runHook:
 			is = len(query.Hooks) == 0 || slices.ContainsFunc(query.Hooks, func(hook string) bool { return hook == string(f.bytes) })
+		case runRunner:
+			is = len(query.Runners) == 0 || slices.ContainsFunc(query.Runners, func(runner string) bool { return runner == string(f.bytes) })
 		case endStatus:
 			is = len(query.Statuses) == 0 || slices.ContainsFunc(query.Statuses,
 				func(status engine.Status) bool { return string(status) == string(f.bytes) })
@@ -352,6 +360,9 @@ func (w *segmentsWalk) setNext(key, _ []byte) {
 // unindex takes a run out of the indexes that is forgotten. If it is new, it has no entries, and will get none.
 func (t *transaction) unindex(run *endedRun) {
 	t.delete(byHookBucket, indexKey(run.hook, run.id))
+	if run.request != "" {
+		t.delete(byRequestBucket, indexKey(run.request, run.id))
+	}
 	if run.status != engine.Completed {
 		t.delete(notableBucket, indexKey(string(run.status), run.id))
 	}

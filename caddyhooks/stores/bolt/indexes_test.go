@@ -18,7 +18,7 @@ import (
 )
 
 // indexBuckets are the buckets whose contents follow from the runs that have ended.
-var indexBuckets = [][]byte{notableBucket, byHookBucket, byChatBucket, chatsBucket, chatsByTimeBucket}
+var indexBuckets = [][]byte{notableBucket, byHookBucket, byChatBucket, chatsBucket, chatsByTimeBucket, byRequestBucket}
 
 // checkIndexed checks that the indexes have what follows from the runs that have ended, and nothing else.
 func checkIndexed(t *testing.T, s *store) {
@@ -36,6 +36,9 @@ func checkIndexed(t *testing.T, s *store) {
 				return err
 			}
 			id, run := uuid.UUID(key), record.Run
+			if run.RequestID != "" { // which is indexed before
+				want["by_request"][string(indexKey(run.RequestID, id))] = ""
+			}
 			if slices.Contains(isNew, id) {
 				unindexed++
 				return nil
@@ -55,6 +58,12 @@ func checkIndexed(t *testing.T, s *store) {
 			}
 			return nil
 		})
+		err = errors.Join(err, tx.Bucket(runsBucket).ForEach(func(key, data []byte) error {
+			if request := textOf(data, runRequestID); request != "" {
+				want["by_request"][string(indexKey(request, uuid.UUID(key)))] = ""
+			}
+			return nil
+		}))
 		for name, chat := range chats {
 			key := chatKey(name)
 			want["chats"][string(key)] = string(chat.encode(key))
@@ -94,6 +103,9 @@ func endSome(t *testing.T, s *store, n int) {
 	for i := range n {
 		run := testRun(fmt.Sprint("chat ", i%7), "hello")
 		run.Hook = fmt.Sprint("hook ", i%3)
+		if i%5 > 0 {
+			run.RequestID = fmt.Sprint("evt_", i/2)
+		}
 		if i%4 == 0 {
 			run.ChatID, run.NewChat = "hook:"+uuid.Must(uuid.NewV7()).String(), true
 		}
@@ -140,6 +152,9 @@ func TestIndexesFollowTheRunsAlsoWhenWritingFails(t *testing.T) {
 	checkIndexed(t, s)
 	err := s.view(t.Context(), func(tx *bbolt.Tx) error {
 		for _, name := range indexBuckets {
+			if bytes.Equal(name, byRequestBucket) {
+				continue // runs whose end could not be written are still there
+			}
 			if key, _ := tx.Bucket(name).Cursor().First(); key != nil {
 				t.Errorf("%s still has %x", name, key)
 			}
@@ -165,7 +180,7 @@ func TestDamagedIndexesPreventNothing(t *testing.T) {
 	}
 	err = db.Update(func(tx *bbolt.Tx) error {
 		var all error
-		for _, name := range [][]byte{notableBucket, byHookBucket, byChatBucket} {
+		for _, name := range [][]byte{notableBucket, byHookBucket, byChatBucket, byRequestBucket} {
 			first, _ := tx.Bucket(name).Cursor().First()
 			first = bytes.Clone(first)
 			gone := bytes.Clone(first)

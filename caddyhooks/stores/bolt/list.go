@@ -109,7 +109,7 @@ func (s runs) plan(query *engine.Query) (*listPlan, bool, error) {
 	p.ended = all || slices.ContainsFunc(query.Statuses, engine.Status.Ended)
 	p.unfinished = all || queued || running
 	switch {
-	case !p.unfinished:
+	case !p.unfinished, query.RequestID != "":
 		return p, true, nil
 	case query.ChatID != "":
 		p.known, p.ids = true, s.queue.InChat(query.ChatID)
@@ -148,6 +148,9 @@ func (p *listPlan) endBefore(most int) {
 
 // walk goes over all runs that the list can have, and over few others.
 func (p *listPlan) walk(tx *bbolt.Tx) walk {
+	if request := p.query.RequestID; request != "" {
+		return newWalk(tx, byRequestBucket, digest(request), &p.order)
+	}
 	runs := newAnyOf(&p.order)
 	if p.ended {
 		runs.walks = append(runs.walks, p.endedWalk(tx))

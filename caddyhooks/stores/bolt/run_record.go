@@ -47,6 +47,7 @@ const (
 	runFoldAlike        protowire.Number = 57
 	endPermissions      protowire.Number = 59
 	endMorePermissions  protowire.Number = 60
+	runRequestID        protowire.Number = 61
 )
 
 // Fields that may be long: a run's input, and what came of it. They are not written for every run.

@@ -120,6 +120,9 @@ func (s runs) addOne(t *transaction, id uuid.UUID, run *engine.Run, encoded enco
 	}
 	s.noteAhead(t, id, run.AcceptedAt)
 	t.append(runsBucket, id[:], seal(id[:], encoded.data))
+	if run.RequestID != "" {
+		t.put(byRequestBucket, indexKey(run.RequestID, id), nil)
+	}
 	t.scratch = append(t.scratch, encoded.data)
 	if encoded.input != nil {
 		t.append(inputBucket, id[:], seal(id[:], encoded.input))

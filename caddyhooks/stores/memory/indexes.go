@@ -12,13 +12,14 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
 )
 
-// indexes lead to the runs of a hook, of a status and of a chat.
+// indexes lead to the runs of a hook, of a status, of a chat and of a sender's request.
 type indexes struct {
-	hooks   map[string]*idList
-	notable map[engine.Status]*idList // runs that have ended and did not complete
-	chats   map[string]*chat
-	active  list.List     // of *chat that somebody named, the last active first
-	ahead   time.Duration // by how much ids are ahead of the time of acceptance at most
+	hooks    map[string]*idList
+	requests map[string]*idList        // by the sender's id
+	notable  map[engine.Status]*idList // runs that have ended and did not complete
+	chats    map[string]*chat
+	active   list.List     // of *chat that somebody named, the last active first
+	ahead    time.Duration // by how much ids are ahead of the time of acceptance at most
 }
 
 // chat is a chat that has runs.
@@ -32,12 +33,16 @@ type chat struct {
 
 func (x *indexes) init() {
 	x.hooks, x.notable, x.chats = make(map[string]*idList), make(map[engine.Status]*idList), make(map[string]*chat)
+	x.requests = make(map[string]*idList)
 }
 
 // add notes a run that is newer than all others.
 func (x *indexes) add(id uuid.UUID, run *engine.Run) {
 	x.ahead = max(x.ahead, local.IDTime(id).Sub(run.AcceptedAt))
 	addTo(x.hooks, run.Hook, id)
+	if run.RequestID != "" {
+		addTo(x.requests, run.RequestID, id)
+	}
 	c := x.chats[run.ChatID]
 	if c == nil {
 		c = &chat{id: run.ChatID}
@@ -68,6 +73,7 @@ func (x *indexes) end(id uuid.UUID, record *engine.Record) {
 // remove forgets a run that has ended.
 func (x *indexes) remove(id uuid.UUID, run *engine.Run, status engine.Status) {
 	removeFrom(x.hooks, run.Hook, id)
+	removeFrom(x.requests, run.RequestID, id)
 	removeFrom(x.notable, status, id)
 	c := x.chats[run.ChatID]
 	c.runs.remove(id)

@@ -63,6 +63,9 @@ func (d *Data) narrowest(query *engine.Query) []idList {
 		func(s engine.Status) bool { return !s.Ended() || s == engine.Completed }) {
 		offer(pick(d.indexes.notable, query.Statuses))
 	}
+	if query.RequestID != "" {
+		offer(pick(d.indexes.requests, []string{query.RequestID}))
+	}
 	if query.ChatID != "" {
 		if c := d.indexes.chats[query.ChatID]; c != nil {
 			offer([]idList{c.runs})

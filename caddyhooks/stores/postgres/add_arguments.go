@@ -42,7 +42,8 @@ type addArguments struct {
 	alikes                 []int64
 	sizes                  []int32
 	named                  []bool
-	owners, encoded        []string
+	owners, requests       []string
+	encoded                []string
 }
 
 // arguments are those of addStatement.
@@ -61,13 +62,13 @@ func (a *adding) arguments(together []*addition, made time.Time, off float64) []
 		args.kindRunners, args.kindHooks,
 		args.order, args.ids, args.chats, args.at, args.states, args.kinds, args.hooks, args.runners, args.queueTimes, args.windows,
 		args.foldMaxes, args.alikes,
-		args.sizes, args.named, args.owners, args.encoded,
+		args.sizes, args.named, args.owners, args.requests, args.encoded,
 	}
 }
 
 // addStatement accepts requests.
 var addStatement = func() string {
-	const parameters = 41
+	const parameters = 42
 	var b strings.Builder
 	for i := range parameters {
 		fmt.Fprintf(&b, ", $%d", i+1)
@@ -148,7 +149,8 @@ func (args *addArguments) setRuns(together []*addition) {
 	args.ids, args.chats, args.at, args.states = make([]string, n), make([]string, n), make([]int32, n), make([]int32, n)
 	args.kinds, args.hooks, args.runners = make([]int32, n), make([]string, n), make([]string, n)
 	args.queueTimes, args.windows, args.foldMaxes, args.alikes = make([]float64, n), make([]float64, n), make([]int32, n), make([]int64, n)
-	args.sizes, args.named, args.owners, args.encoded = make([]int32, n), make([]bool, n), make([]string, n), make([]string, n)
+	args.sizes, args.named, args.owners = make([]int32, n), make([]bool, n), make([]string, n)
+	args.requests, args.encoded = make([]string, n), make([]string, n)
 	for i, p := range places {
 		run := p.run
 		args.order[p.number] = int32(i + 1)
@@ -170,7 +172,8 @@ func (args *addArguments) setRuns(together []*addition) {
 			args.windows[i] = min(max(run.Fold.Window, 0), forEver).Seconds()
 			args.foldMaxes[i], args.alikes[i] = int32(run.Fold.Max), int64(run.Fold.Alike)
 		}
-		args.sizes[i], args.named[i], args.owners[i], args.encoded[i] = int32(len(run.Message)), !run.NewChat, dbText(run.Owner), p.encoded
+		args.sizes[i], args.named[i], args.owners[i] = int32(len(run.Message)), !run.NewChat, dbText(run.Owner)
+		args.requests[i], args.encoded[i] = dbText(run.RequestID), p.encoded
 	}
 }
 

@@ -233,7 +233,8 @@ func (i *importing) addQueued(ctx context.Context, rows *importedRows, id uuid.U
 	i.count.Queued++
 	rows.queue = append(rows.queue, []any{[16]byte(id), i.seq, chat, false, kind, dbText(run.Hook), dbText(run.Runner), run.AcceptedAt,
 		expires,
-		int32(record.Attempts), window, int32(foldMax), alike, int32(len(run.Message)), !run.NewChat, owner, encoded})
+		int32(record.Attempts), window, int32(foldMax), alike, int32(len(run.Message)), !run.NewChat, owner, textOrNull(run.RequestID),
+		encoded})
 	return nil
 }
 
@@ -276,7 +277,7 @@ func (i *importing) addEnded(rows *importedRows, id uuid.UUID, record *engine.Re
 	i.count.Ended++
 	rows.done = append(rows.done, []any{[16]byte(id), i.seq, dbText(run.ChatID), dbText(run.Hook), dbText(run.Runner), string(record.Status),
 		run.AcceptedAt, started, record.FinishedAt, int32(record.Attempts), !run.NewChat, record.IsPastTurn(), foldedInto, int32(record.Folded),
-		againAs, encoded, ending})
+		againAs, textOrNull(run.RequestID), encoded, ending})
 	if record.Kept == engine.KeptNothing {
 		return nil
 	}

@@ -32,10 +32,10 @@ func fillHistory(t *testing.T, s *store, from, to int) {
 	const hook = "CASE WHEN n % 5000 = 1 THEN 'rare' ELSE 'agent' END"
 	for _, statement := range []string{
 
-		`INSERT INTO @.done (id, seq, chat, hook, runner, status, accepted_at, started_at, finished_at, attempts, named, past, folded_into, run, ending)
+		`INSERT INTO @.done (id, seq, chat, hook, runner, status, accepted_at, started_at, finished_at, attempts, named, past, folded_into, request, run, ending)
 			SELECT ('01900007-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, nextval('@.run_seq'), ` + chat + `, ` + hook + `, '',
 				CASE WHEN n % 3000 = 3 THEN 'failed' ELSE 'completed' END, to_timestamp(1718000000 + n), to_timestamp(1718000000 + n), to_timestamp(1718000000 + n), 1,
-				n % 4 <> 1, n % 7 <> 0, CASE WHEN n % 100 = 99 THEN ('01900007-0000-7000-8000-' || lpad(to_hex(n - 1), 12, '0'))::uuid END,
+				n % 4 <> 1, n % 7 <> 0, CASE WHEN n % 100 = 99 THEN ('01900007-0000-7000-8000-' || lpad(to_hex(n - 1), 12, '0'))::uuid END, 'evt_' || n / 2,
 				'{"action":"agent","history":1000}', '{"status":"completed","text":"an answer"}'
 			FROM generate_series($1::int, $2::int - 1) n`,
 		`INSERT INTO @.told (id, at, until, bytes, told)
@@ -44,9 +44,9 @@ func fillHistory(t *testing.T, s *store, from, to int) {
 		`INSERT INTO @.delivery (run, index, seq, host, status, created_at, due, record)
 			SELECT ('01900007-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, 0, nextval('@.delivery_seq'), 'https://example.com:443', 'delivered', now(), now(), '{}'
 			FROM generate_series($1::int, $2::int - 1) n`,
-		`INSERT INTO @.queue (id, seq, chat, head, turn, kind, hook, runner, accepted_at, size, named, run, node, lease_until, starts)
+		`INSERT INTO @.queue (id, seq, chat, head, turn, kind, hook, runner, accepted_at, size, named, request, run, node, lease_until, starts)
 			SELECT ('01900008-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, nextval('@.run_seq'), ` + chat + `, n % 2 = 1 OR n = 0,
-				CASE WHEN n > 20 AND n % 2 = 1 THEN nextval('@.turn_seq') END, 1, ` + hook + `, '', now(), 5, n % 4 <> 1, '{"action":"agent","message":"hello"}',
+				CASE WHEN n > 20 AND n % 2 = 1 THEN nextval('@.turn_seq') END, 1, ` + hook + `, '', now(), 5, n % 4 <> 1, 'evt_' || n / 2, '{"action":"agent","message":"hello"}',
 				CASE WHEN n < 20 AND n % 2 = 1 THEN 'a' END, CASE WHEN n < 20 AND n % 2 = 1 THEN now() + interval '1 day' END, 0
 			FROM generate_series($1::int, $2::int - 1) n`,
 		`INSERT INTO @.key (id, body, at, run, first) SELECT sha256(('fill ' || n)::bytea), sha256('body'), to_timestamp(1718000000 + n), gen_random_uuid(), '{}'
@@ -97,7 +97,8 @@ func TestListingTakesNoLongerInALargeStore(t *testing.T) {
 			{Hooks: agent}, {Hooks: rare}, {Hooks: rare, Cursor: filledID(1<<20, true)}, {Hooks: []string{"none"}},
 			{Statuses: failed}, {Statuses: completed}, {Statuses: running}, {Statuses: queued}, {Statuses: append(queued, engine.TimedOut)},
 			{Hooks: rare, Statuses: failed}, {Hooks: rare, Statuses: completed}, {Hooks: rare, Statuses: queued},
-			{Since: time.Unix(1718000000, 0), Until: time.Unix(1718000500, 0)},
+			{RequestID: fmt.Sprint("evt_", n)}, {RequestID: "evt_1", ChatID: "long", Statuses: failed}, {RequestID: "none", Hooks: agent},
+			{Runners: []string{""}}, {Since: time.Unix(1718000000, 0), Until: time.Unix(1718000500, 0)},
 		} {
 			query.Limit = 20
 			if n%2 == 0 {

@@ -19,6 +19,7 @@ var listChecks = []check{
 	{"runs are found by every filter while they end", filtersWhileRunsEnd},
 	{"a cursor that is none is refused", badCursor},
 	{"runs are found by words in their texts", foundByWords},
+	{"runs are found by their sender's id of the request as long as they are kept", foundByRequest},
 	{"whatever filters are combined, a list has all runs that they select", combinedFilters},
 }
 
@@ -222,6 +223,51 @@ func foundByWords(_ *testing.T, s *store) {
 	}
 }
 
+func foundByRequest(t *testing.T, s *store) {
+	add := func(chat, request string) *engine.Run {
+		run := newRun(chat)
+		run.RequestID, run.Key = request, newKey()
+		s.add(run)
+		return run
+	}
+	first, other, none := add("a", "72d3162e-cc78"), add("b", "72d3162e-cc79"), add("c", "")
+	second := add("a", "72d3162e-cc78")
+	found := func(request string, want ...*engine.Run) {
+		t.Helper()
+		s.lists(engine.Query{RequestID: request}, want...)
+		s.lists(engine.Query{RequestID: request, Limit: 1}, want...)
+	}
+	all := func() {
+		t.Helper()
+		found("72d3162e-cc78", first, second)
+		found("72d3162e-cc79", other)
+		found("72d3162e")
+		s.lists(engine.Query{RequestID: "72d3162e-cc78", ChatID: "b"})
+		s.lists(engine.Query{RequestID: "72d3162e-cc79", ChatID: "b", Hooks: []string{other.Hook}, Runners: []string{""}}, other)
+		s.lists(engine.Query{RequestID: "72d3162e-cc79", Runners: []string{"other"}})
+	}
+	all()
+	s.end(s.claimFirst(first), ended())
+	s.endQueued(none, ended())
+	all()
+	s.lists(engine.Query{RequestID: "72d3162e-cc78", Statuses: []engine.Status{engine.Completed}}, first)
+	s.lists(engine.Query{RequestID: "72d3162e-cc78", Statuses: []engine.Status{engine.Queued}}, second)
+	s.endQueued(other, endedAs(engine.Cancelled, ""))
+	all()
+	// Keys are forgotten earlier.
+	s.advance(2 * time.Hour)
+	s.prune(engine.Limits{KeyAge: time.Hour})
+	all()
+	s.prune(engine.Limits{Retention: time.Hour})
+	found("72d3162e-cc78", second)
+	found("72d3162e-cc79")
+	s.endQueued(second, ended())
+	found("72d3162e-cc78", second)
+	s.advance(2 * time.Hour)
+	s.prune(engine.Limits{Retention: time.Hour})
+	found("72d3162e-cc78")
+}
+
 // someHistory makes runs of several hooks and chats, in every status, and lets time pass between them.
 type someHistory struct {
 	*store
@@ -244,6 +290,8 @@ func (h *someHistory) add(n int, between func()) {
 			h.chats = append(h.chats, run.ChatID) // some are gone on with
 		}
 		run.Hook = []string{"github", "github", "stripe", "rare"}[h.random.IntN(4)]
+		run.Runner = []string{"", "", "other"}[h.random.IntN(3)]
+		run.RequestID = []string{"", "", "evt_1", "evt_2", "EVT_1 ✓"}[h.random.IntN(5)]
 		if err := h.tryAdd(run, engine.Limits{}); err != nil {
 			h.t.Fatal(err)
 		}
@@ -280,6 +328,12 @@ func (h *someHistory) query(all []*engine.Record) (query engine.Query) {
 	}
 	if some(3) {
 		query.ChatID = h.chats[h.random.IntN(len(h.chats))]
+	}
+	if some(4) {
+		query.RequestID = []string{"evt_1", "EVT_1 ✓", "evt_", "none"}[h.random.IntN(4)]
+	}
+	if some(4) {
+		query.Runners = [][]string{{""}, {"other"}, {"none", ""}, {"none"}}[h.random.IntN(4)]
 	}
 	if some(4) {
 		query.Since = time()

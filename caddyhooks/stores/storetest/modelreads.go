@@ -62,6 +62,12 @@ func (w *world) query(chance *rand.Rand) engine.Query {
 		query.ChatID = oneOf(chance, "a", "b", "none")
 	}
 	if chance.IntN(4) == 0 {
+		query.RequestID = oneOf(chance, "evt_1", "evt_2", "none")
+	}
+	if chance.IntN(4) == 0 {
+		query.Runners = oneOf(chance, []string{""}, []string{"other", "third"}, []string{"none"})
+	}
+	if chance.IntN(4) == 0 {
 		query.Text = oneOf(chance, "red", "Message GREEN", "answer")
 	}
 	if len(w.runs) > 0 {

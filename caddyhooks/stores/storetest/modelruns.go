@@ -85,6 +85,7 @@ func (w *world) newRun(chance *rand.Rand) *engine.Run {
 	run.MemoryPreset, run.Timeout = oneOf(chance, "disabled", "general_chat"), time.Duration(1+chance.IntN(3))*time.Minute
 	run.Runner, run.History = oneOf(chance, modelRunners...), oneOf[time.Duration](chance, 0, time.Hour, 5*time.Hour)
 	run.QueueTime = oneOf[time.Duration](chance, 0, 0, time.Hour, 2*time.Hour)
+	run.RequestID = oneOf(chance, "", "evt_1", "evt_2")
 	run.Sync, run.Owner, run.AgainOf, run.NewChat, run.Fold = false, "", "", false, engine.Fold{}
 	run.Key, run.Replay, run.Together = nil, nil, nil
 	if chance.IntN(5) == 0 {

@@ -82,7 +82,7 @@ CREATE FUNCTION add_runs_1(
 	p_hooks text[], p_runners text[],
 	p_queue_times double precision[],  -- 0 if it has none
 	p_fold_windows double precision[], -- -1 if it is not folded
-	p_fold_maxes int[], p_alikes bigint[], p_sizes int[], p_named boolean[], p_owners text[], p_runs text[]
+	p_fold_maxes int[], p_alikes bigint[], p_sizes int[], p_named boolean[], p_owners text[], p_requests text[], p_runs text[]
 ) RETURNS TABLE (o_request int, o_status text, o_now timestamptz, o_accepted timestamptz, o_ready boolean, o_first text, o_same boolean) LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$ -- or few requests at a time are planned anew
@@ -248,22 +248,22 @@ BEGIN
 	-- The first run of a chat without a head is its head, unless another node was quicker. There is one pass over heads, in the order of chats, or nodes
 	-- could wait for each other.
 	IF accepted > 0 THEN
-		INSERT INTO queue (id, seq, chat, head, turn, kind, hook, runner, accepted_at, expires_at, fold_window, fold_max, alike, size, named, owner, run)
+		INSERT INTO queue (id, seq, chat, head, turn, kind, hook, runner, accepted_at, expires_at, fold_window, fold_max, alike, size, named, owner, request, run)
 			SELECT u.id::uuid, nextval('run_seq'), u.chat, NOT headed[u.place], CASE WHEN NOT headed[u.place] AND u.fold_window < 0 THEN nextval('turn_seq') END,
 				kinds[u.kind], u.hook, u.runner, at, CASE WHEN u.queue_time > 0 THEN at + make_interval(secs => u.queue_time) END,
-				CASE WHEN u.fold_window >= 0 THEN make_interval(secs => u.fold_window) END, u.fold_max, u.alike, u.size, u.named, nullif(u.owner, ''), u.run::json
+				CASE WHEN u.fold_window >= 0 THEN make_interval(secs => u.fold_window) END, u.fold_max, u.alike, u.size, u.named, nullif(u.owner, ''), nullif(u.request, ''), u.run::json
 			FROM unnest(p_ids, p_chats, p_at, states, p_kinds, p_hooks, p_runners, p_queue_times, p_fold_windows, p_fold_maxes, p_alikes, p_sizes, p_named,
-				p_owners, p_runs) AS u(id, chat, place, state, kind, hook, runner, queue_time, fold_window, fold_max, alike, size, named, owner, run)
+				p_owners, p_requests, p_runs) AS u(id, chat, place, state, kind, hook, runner, queue_time, fold_window, fold_max, alike, size, named, owner, request, run)
 			WHERE u.state = 1 OR u.state = 2 AND headed[u.place]
 			ON CONFLICT (chat) WHERE head DO NOTHING;
 		GET DIAGNOSTICS n = ROW_COUNT;
 		IF n < accepted THEN
-			INSERT INTO queue (id, seq, chat, head, kind, hook, runner, accepted_at, expires_at, fold_window, fold_max, alike, size, named, owner, run)
+			INSERT INTO queue (id, seq, chat, head, kind, hook, runner, accepted_at, expires_at, fold_window, fold_max, alike, size, named, owner, request, run)
 				SELECT u.id::uuid, nextval('run_seq'), u.chat, false,
 					kinds[u.kind], u.hook, u.runner, at, CASE WHEN u.queue_time > 0 THEN at + make_interval(secs => u.queue_time) END,
-					CASE WHEN u.fold_window >= 0 THEN make_interval(secs => u.fold_window) END, u.fold_max, u.alike, u.size, u.named, nullif(u.owner, ''), u.run::json
+					CASE WHEN u.fold_window >= 0 THEN make_interval(secs => u.fold_window) END, u.fold_max, u.alike, u.size, u.named, nullif(u.owner, ''), nullif(u.request, ''), u.run::json
 				FROM unnest(p_ids, p_chats, states, p_kinds, p_hooks, p_runners, p_queue_times, p_fold_windows, p_fold_maxes, p_alikes, p_sizes, p_named,
-					p_owners, p_runs) AS u(id, chat, state, kind, hook, runner, queue_time, fold_window, fold_max, alike, size, named, owner, run)
+					p_owners, p_requests, p_runs) AS u(id, chat, state, kind, hook, runner, queue_time, fold_window, fold_max, alike, size, named, owner, request, run)
 				WHERE u.state > 0 AND NOT EXISTS (SELECT FROM queue q WHERE q.id = u.id::uuid);
 		END IF;
 		IF 0 <= ANY(p_fold_windows) THEN

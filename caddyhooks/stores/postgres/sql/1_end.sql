@@ -107,15 +107,15 @@ BEGIN
 	WITH gone AS (
 		DELETE FROM queue q USING unnest(run_ids, p_run_end, p_runs, p_past, p_history, p_told, p_told_bytes) AS r(id, number, run, past, history, told, told_bytes)
 		WHERE q.id = ANY(run_ids) AND q.id = r.id AND states[r.number] IN ('ended', 'queued') AND (q.id = ids[r.number] OR q.leader = ids[r.number])
-		RETURNING q.id, q.seq, q.chat, q.hook, q.runner, q.accepted_at, q.started_at, q.starts, q.named, q.node, ids[r.number] AS leader, r.number, r.run, r.past, r.history, r.told, r.told_bytes),
+		RETURNING q.id, q.seq, q.chat, q.hook, q.runner, q.accepted_at, q.started_at, q.starts, q.named, q.request, q.node, ids[r.number] AS leader, r.number, r.run, r.past, r.history, r.told, r.told_bytes),
 	kept AS (
-		INSERT INTO done (id, seq, chat, hook, runner, status, accepted_at, started_at, finished_at, attempts, token, named, past, folded_into, folded, run, ending)
+		INSERT INTO done (id, seq, chat, hook, runner, status, accepted_at, started_at, finished_at, attempts, token, named, past, folded_into, folded, request, run, ending)
 		SELECT g.id, g.seq, g.chat, g.hook, g.runner, p_statuses[g.number], g.accepted_at,
 			CASE WHEN states[g.number] = 'ended' AND NOT p_unstarted[g.number] THEN g.started_at END, t,
 			CASE WHEN states[g.number] = 'ended' AND p_unstarted[g.number] THEN g.starts - 1 ELSE g.starts END,
 			nullif(p_tokens[g.number], ''), g.named, g.past,
 			CASE WHEN g.id <> g.leader THEN g.leader END, CASE WHEN g.id = g.leader AND p_folded[g.number] > 0 THEN 1 + p_folded[g.number] ELSE 0 END,
-			g.run::json, CASE WHEN g.id = g.leader THEN p_endings[g.number]::json END
+			g.request, g.run::json, CASE WHEN g.id = g.leader THEN p_endings[g.number]::json END
 		FROM gone g),
 	remembered AS (
 		INSERT INTO told (id, at, until, bytes, told)

@@ -141,7 +141,7 @@ END $$;
 -- others. No more than p_looks entries of an index are looked at. If the list goes on, the last row has only an id: the list goes on
 -- with that (place 0), or after it (place -1). looked is how many entries were looked at. A run without its data is too much for the page.
 CREATE FUNCTION list_runs_1(p_first text, p_last text, p_descending boolean, p_chat text, p_hooks text[], p_statuses text[],
-	p_most int, p_looks int, p_told boolean, p_replies boolean, p_deliveries boolean, p_bytes bigint)
+	p_runners text[], p_request text, p_most int, p_looks int, p_told boolean, p_replies boolean, p_deliveries boolean, p_bytes bigint)
 	RETURNS TABLE (place bigint, id text, chat text, hook text, runner text, accepted_at timestamptz, status text, attempts int,
 		started_at timestamptz, finished_at timestamptz, waiting_for text, again_as text, folded_into text, folded int,
 		run json, ending json, told json, deliveries json, looked bigint)
@@ -165,37 +165,45 @@ DECLARE
 	after   boolean := false;
 	looks   bigint := 0;
 BEGIN
-	-- $1 first, $2 last, $3 chat, $4 hooks, $5 ended statuses, $6 most, $7 looks, $8 few, $9 clock, $10 statuses
+	-- $1 first, $2 last, $3 chat, $4 hooks, $5 ended statuses, $6 most, $7 looks, $8 few, $9 clock, $10 statuses, $11 runners, $12 request
 	IF p_hooks IS NOT NULL THEN
 		fits := fits || ' AND e.hook = ANY ($4)';
 	END IF;
+	IF p_runners IS NOT NULL THEN
+		fits := fits || ' AND e.runner = ANY ($11)';
+	END IF;
+	IF p_chat IS NOT NULL THEN
+		fits := fits || ' AND e.chat = $3';
+	END IF;
 
 	IF p_statuses IS NULL OR p_statuses && '{queued,running}' THEN
-		IF p_chat IS NOT NULL THEN
+		IF p_chat IS NOT NULL AND p_request IS NULL THEN
 			few := ARRAY((SELECT q.id FROM queue q WHERE q.chat = p_chat AND q.head)
 				UNION ALL (SELECT q.id FROM queue q WHERE q.chat = p_chat AND NOT q.head ORDER BY q.chat, q.seq LIMIT 1000));
-		ELSIF p_statuses IS NOT NULL AND NOT p_statuses && '{queued}' THEN
+		ELSIF p_request IS NULL AND p_statuses IS NOT NULL AND NOT p_statuses && '{queued}' THEN
 			WITH head AS MATERIALIZED (
 				SELECT q.id, q.chat, q.folded FROM queue q WHERE q.node IS NOT NULL AND q.head AND q.lease_until > t ORDER BY q.lease_until LIMIT 1001
 			)
 			SELECT COALESCE(array_agg(DISTINCT h.id), '{}') || COALESCE(array_agg(f.id) FILTER (WHERE f.id IS NOT NULL), '{}') INTO few FROM head h LEFT JOIN LATERAL (
 				SELECT q.id FROM queue q WHERE q.chat = h.chat AND NOT q.head ORDER BY q.chat, q.seq LIMIT h.folded) f ON true;
 		END IF;
-		IF cardinality(few) <= 1000 THEN
+		IF p_request IS NOT NULL THEN
+			source := format('SELECT q.id, q.hook, q.runner, q.chat, q.node, q.lease_until FROM queue q WHERE q.request IS NOT NULL AND (q.request, q.id) >= ($12, $1)
+				AND (q.request, q.id) <= ($12, $2) ORDER BY q.request %1$s, q.id %1$s', way);
+		ELSIF cardinality(few) <= 1000 THEN
 			few := ARRAY(SELECT f FROM unnest(few) f WHERE f >= p_first::uuid AND f <= p_last::uuid ORDER BY f);
 			IF p_descending THEN
 				few := ARRAY(SELECT few[i] FROM generate_series(cardinality(few), 1, -1) i);
 			END IF;
-			source := 'SELECT q.id, q.hook, q.chat, q.node, q.lease_until FROM unnest($8) WITH ORDINALITY AS f (id, place) JOIN queue q ON q.id = f.id ORDER BY f.place';
+			source := 'SELECT q.id, q.hook, q.runner, q.chat, q.node, q.lease_until FROM unnest($8) WITH ORDINALITY AS f (id, place) JOIN queue q ON q.id = f.id ORDER BY f.place';
 		ELSIF p_hooks IS NOT NULL THEN
 			by_hook := true;
-			source := format('SELECT q.id, q.hook, q.chat, q.node, q.lease_until FROM queue q WHERE (q.hook, q.id) >= (k.hook, $1)
+			source := format('SELECT q.id, q.hook, q.runner, q.chat, q.node, q.lease_until FROM queue q WHERE (q.hook, q.id) >= (k.hook, $1)
 				AND (q.hook, q.id) <= (k.hook, $2) ORDER BY q.hook %1$s, q.id %1$s', way);
 		ELSE
-			source := 'SELECT q.id, q.hook, q.chat, q.node, q.lease_until FROM queue q WHERE q.id >= $1 AND q.id <= $2 ORDER BY q.id ' || way;
+			source := 'SELECT q.id, q.hook, q.runner, q.chat, q.node, q.lease_until FROM queue q WHERE q.id >= $1 AND q.id <= $2 ORDER BY q.id ' || way;
 		END IF;
 		source := format(walk, fits
-			|| CASE WHEN p_chat IS NULL THEN '' ELSE ' AND e.chat = $3' END
 			|| CASE WHEN p_statuses IS NULL OR p_statuses @> '{queued,running}' THEN ''
 				ELSE ' AND CASE WHEN e.node IS NOT NULL AND e.lease_until > $9 THEN ''running'' ELSE ''queued'' END = ANY ($10)' END, source);
 		IF by_hook THEN
@@ -209,27 +217,30 @@ BEGIN
 		IF p_statuses IS NOT NULL THEN
 			fits := fits || ' AND e.status = ANY ($5)';
 		END IF;
-		IF p_chat IS NOT NULL THEN
+		IF p_request IS NOT NULL THEN
+			sources := sources || format(walk, fits, format('SELECT d.id, d.hook, d.runner, d.chat, d.status FROM done d WHERE d.request IS NOT NULL
+				AND (d.request, d.id) >= ($12, $1) AND (d.request, d.id) <= ($12, $2) ORDER BY d.request %1$s, d.id %1$s', way));
+		ELSIF p_chat IS NOT NULL THEN
 			FOREACH source IN ARRAY ARRAY['d.named', 'NOT d.named'] LOOP
-				sources := sources || format(walk, fits, format('SELECT d.id, d.hook, d.status FROM done d WHERE %s AND (d.chat, d.id) >= ($3, $1)
+				sources := sources || format(walk, fits, format('SELECT d.id, d.hook, d.runner, d.chat, d.status FROM done d WHERE %s AND (d.chat, d.id) >= ($3, $1)
 					AND (d.chat, d.id) <= ($3, $2) ORDER BY d.chat %2$s, d.id %2$s', source, way));
 			END LOOP;
 		ELSIF p_statuses IS NOT NULL AND NOT ended @> '{completed}' THEN
 			sources := sources || ('(SELECT l.id, l.n, l.fits FROM unnest($5) AS k (status) CROSS JOIN LATERAL ' || format(walk, fits, format(
-				'SELECT d.id, d.hook, d.status FROM done d WHERE d.status <> ''completed'' AND (d.status, d.id) >= (k.status, $1)
+				'SELECT d.id, d.hook, d.runner, d.chat, d.status FROM done d WHERE d.status <> ''completed'' AND (d.status, d.id) >= (k.status, $1)
 				AND (d.status, d.id) <= (k.status, $2) ORDER BY d.status %1$s, d.id %1$s', way)) || ' l)');
 		ELSIF p_hooks IS NOT NULL THEN
 			sources := sources || ('(SELECT l.id, l.n, l.fits FROM unnest($4) AS k (hook) CROSS JOIN LATERAL ' || format(walk, fits, format(
-				'SELECT d.id, d.hook, d.status FROM done d WHERE (d.hook, d.id) >= (k.hook, $1)
+				'SELECT d.id, d.hook, d.runner, d.chat, d.status FROM done d WHERE (d.hook, d.id) >= (k.hook, $1)
 				AND (d.hook, d.id) <= (k.hook, $2) ORDER BY d.hook %1$s, d.id %1$s', way)) || ' l)');
 		ELSE
 			sources := sources || format(walk, fits,
-				'SELECT d.id, d.hook, d.status FROM done d WHERE d.id >= $1 AND d.id <= $2 ORDER BY d.id ' || way);
+				'SELECT d.id, d.hook, d.runner, d.chat, d.status FROM done d WHERE d.id >= $1 AND d.id <= $2 ORDER BY d.id ' || way);
 		END IF;
 	END IF;
 
 	FOR entry IN EXECUTE format('SELECT a.id, a.n, a.fits FROM (%s) a ORDER BY a.id %s LIMIT $6 + 1', array_to_string(sources, ' UNION ALL '), way)
-		USING p_first::uuid, p_last::uuid, p_chat, hooks, ended, p_most, p_looks, few, t, p_statuses
+		USING p_first::uuid, p_last::uuid, p_chat, hooks, ended, p_most, p_looks, few, t, p_statuses, p_runners, p_request
 	LOOP
 		looks := GREATEST(looks, entry.n);
 		IF NOT entry.fits OR cardinality(ids) = p_most THEN

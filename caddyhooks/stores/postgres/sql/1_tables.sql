@@ -69,6 +69,7 @@ CREATE TABLE queue (
 	size        int NOT NULL,      -- of the message
 	named       boolean NOT NULL,  -- somebody named the chat
 	owner       text,              -- the node of the caller that waits
+	request     text COLLATE "C",  -- the sender's id of the request, as run has it too
 	-- Of a claim. The token stays when the lease is over, until somebody else claims the run.
 	node        text,              -- NULL if the run is not claimed
 	token       text,
@@ -91,6 +92,7 @@ CREATE INDEX queue_lease ON queue (lease_until) WHERE node IS NOT NULL AND head;
 CREATE INDEX queue_waits ON queue (runner, chat) WHERE waits > 0 AND node IS NULL;
 CREATE INDEX queue_cancel ON queue (node) WHERE cancel_by IS NOT NULL;
 CREATE INDEX queue_hook ON queue (hook, id);
+CREATE INDEX queue_request ON queue (request, id) WHERE request IS NOT NULL;
 CREATE INDEX queue_expiry ON queue (expires_at) WHERE expires_at IS NOT NULL;
 
 -- Runs that have ended. Rows are inserted and deleted, and changed only when a run is run again.
@@ -111,6 +113,7 @@ CREATE TABLE done (
 	folded_into uuid,
 	folded      int NOT NULL DEFAULT 0,
 	again_as    uuid,
+	request     text COLLATE "C",
 	run         json NOT NULL,     -- without what it was told
 	ending      json               -- outcome and steps; NULL if they are those of folded_into
 );
@@ -119,6 +122,7 @@ CREATE INDEX done_unnamed ON done (chat, id) WHERE NOT named;
 CREATE INDEX done_named_id ON done (id) WHERE named;
 CREATE INDEX done_folded ON done (folded_into, seq) WHERE folded_into IS NOT NULL;
 CREATE INDEX done_hook ON done (hook, id);
+CREATE INDEX done_request ON done (request, id) WHERE request IS NOT NULL;
 CREATE INDEX done_status ON done (status, id) WHERE status <> 'completed';
 CREATE INDEX done_past ON done (chat, seq) WHERE past;
 CREATE INDEX done_finished ON done (finished_at, id);
