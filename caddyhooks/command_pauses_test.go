@@ -29,7 +29,7 @@ func TestOperatorsPauseAndResumeByTheCommandLine(t *testing.T) {
 		}
 	}
 	s.Post("/api/hooks/github", `{}`)
-	out, errs, err = hooks("resume", "claude", "--rate", "10/s") // there is no such hook
+	_, errs, err = hooks("resume", "claude", "--rate", "10/s") // there is no such hook
 	wantExit(t, 1, errs, err, `there is no hook "claude"`)
 	out, errs, err = hooks("resume", "runner", "claude", "--rate", "10/s")
 	wantExit(t, 0, errs, err)

@@ -1,7 +1,6 @@
 package starts
 
 import (
-	"fmt"
 	"sync"
 	"time"
 )
@@ -18,8 +17,7 @@ type Pause struct {
 	Name   string
 	Reason string
 	By     string // who paused it, "" if that is not known
-	At     time.Time
-	Rate   Rate // how many of its runs start all the same
+	Rate   Rate   // how many of its runs start all the same
 }
 
 // Rate is how many runs start in a time, evenly. The zero value is none.
@@ -194,11 +192,4 @@ func (s *Pauses) Of(run Started) (text string) {
 		}
 	}
 	return text
-}
-
-func (r Rate) String() string {
-	if r.Runs == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%d/%s", r.Runs, r.Per)
 }

@@ -63,7 +63,7 @@ func attentionItems(ctx context.Context, in *service.Instance, q attentionQuesti
 	if err != nil {
 		return nil, err
 	}
-	for _, kind := range [][]api.AttentionItem{storeItems(q), unreachableItems(in, q), pausedItems(in, q), dead, failing, notInForce(q.active),
+	for _, kind := range [][]api.AttentionItem{storeItems(q), unreachableItems(in, q), pausedItems(q), dead, failing, notInForce(q.active),
 		offItems(q.active), queueItems(in, q), refusedItems(ctx, in, q), warningItems(q.active)} {
 		items = append(items, kind[:min(len(kind), maxAttentionItems)]...)
 	}

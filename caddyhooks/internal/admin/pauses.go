@@ -186,16 +186,16 @@ func didYouMean(name string, names []string) string {
 }
 
 // pausedItems tells what is paused, so that it is not forgotten.
-func pausedItems(in *service.Instance, q attentionQuestion) (found []api.AttentionItem) {
+func pausedItems(q attentionQuestion) (found []api.AttentionItem) {
 	for _, p := range q.active.Settings.Pauses {
-		query := url.Values{"status": {"queued"}}
+		link := "#/runs?status=queued"
 		switch p.What {
 		case starts.Hook:
-			query.Set("hook", p.Name)
+			link += "&hook=" + url.QueryEscape(p.Name)
 		case starts.Chat:
-			query.Set("chatId", p.Name)
+			link = "#/chats?chatId=" + url.QueryEscape(p.Name)
 		}
-		found = append(found, api.AttentionItem{Kind: "paused", Severity: api.SeverityLate, Link: "#/runs?" + query.Encode(),
+		found = append(found, api.AttentionItem{Kind: "paused", Severity: api.SeverityLate, Link: link,
 			Text:   oneline.Of(service.PausedText(&p), maxDetail),
 			Detail: text.Count(q.backlog.Queued, "run is", "runs are") + " queued in all"})
 	}

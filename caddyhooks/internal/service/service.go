@@ -359,7 +359,8 @@ func (s *Service) tryChange(
 		compiled[i] = active // nil for an old configuration that refuses the change
 	}
 	// The settings are saved only if no other revision was made from this one, so no other change has this number.
-	saved := settings.SavedSettings{Settings: live, Paused: live.Pauses, Changed: settings.NumberChanges(s.changed, &s.Live, &live, s.revision+1)}
+	saved := settings.SavedSettings{Settings: live, Paused: live.Pauses,
+		Changed: settings.NumberChanges(s.changed, &s.Live, &live, s.revision+1)}
 	encoded, err := json.Marshal(saved)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the live settings: %w", err)

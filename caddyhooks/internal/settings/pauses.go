@@ -87,7 +87,7 @@ func ParsePace(value string) (HookRate, error) {
 func Starts(pauses []Pause) []starts.Pause {
 	taken := make([]starts.Pause, len(pauses))
 	for i, p := range pauses {
-		taken[i] = starts.Pause{What: p.What, Name: p.Name, Reason: p.Reason, By: p.By, At: p.At}
+		taken[i] = starts.Pause{What: p.What, Name: p.Name, Reason: p.Reason, By: p.By}
 		if rate, err := ParsePace(p.Rate); err == nil {
 			taken[i].Rate = starts.Rate(rate)
 		}
