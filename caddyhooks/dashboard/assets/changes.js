@@ -14,7 +14,10 @@ function value(raw = "null", none = "–") {
 	return el("details", el("summary.mono", `${text.slice(0, 60).split("\n")[0]} …`), longText(text, "Whole value"));
 }
 
-function described(what = "", before = "null", after = "null") {
+function described(what = "", before = "", after = "") {
+	if (!before && !after) return "changed"; // an option of the Caddyfile that may hold secrets
+	before ||= "null";
+	after ||= "null";
 	if (what === "token") return value(after, "removed");
 	if (!what.startsWith("mappings/")) return [value(before, "default"), " → ", value(after, "default")];
 	const had = parts(before), has = parts(after);

@@ -17,4 +17,5 @@ const (
 	ViaAdminAPI       = "admin API"
 	ViaLocalDashboard = "caddy hooks dashboard"
 	ViaCommand        = "caddy hooks"
+	ViaReload         = "reload"
 )

@@ -279,10 +279,11 @@ func refusedReason(k *api.Refused) string {
 func changesVerb() *cobra.Command {
 	return changes.verb(&cobra.Command{
 		Use:   "changes [--limit N]",
-		Short: "Lists who changed the live settings, and how",
+		Short: "Lists who changed settings, and how",
 		Long: `
 Lists the changes of the live settings and saved hooks, the newest first: when, by whom, from where, and the values before and after.
-Secrets are told as set, replaced or removed. Changes of the Caddyfile are not among them.`,
+Secrets are told as set, replaced or removed. A reload with another Caddyfile is among them, by Caddy via reload, with the options that
+differ; a restart is not.`,
 		Example: `  caddy hooks changes
   caddy hooks changes --limit 1 --json`,
 	})
@@ -312,6 +313,8 @@ func changedValues(p *api.ChangedPart) []string {
 	had, has := make(map[string]json.RawMessage), make(map[string]json.RawMessage)
 	was, is := isObject(p.Before, &had), isObject(p.After, &has)
 	switch {
+	case p.Before == nil && p.After == nil:
+		return []string{"changed"} // of an option that may hold secrets
 	case isNull(p.Before) && is:
 		return append([]string{"added"}, changedFields(nil, has)...)
 	case isNull(p.After) && was:

@@ -248,6 +248,7 @@ func (in *Instance) Stop() {
 	in.Service.Mu.Lock()
 	in.stopped = true
 	if newest := in.Service.newest(); newest != nil { // which is the one of before, if a reload failed
+		in.Service.noteReload(in, newest)
 		in.Service.followSettings(newest.Active.Load())
 	}
 	in.Service.Mu.Unlock()
