@@ -169,7 +169,7 @@ func TestEventsRefuseWhatTheyCannotServe(t *testing.T) {
 	rn := hookstest.StartRunner(t, nil)
 	s := hookstest.StartSite(t, hookstest.Hooks(rn, "store memory"))
 	for query, want := range map[string]string{
-		"topics=runs,none": `there is no topic \"none\"; use runs, deliveries, overview and settings`,
+		"topics=runs,none": `there is no topic \"none\"; use runs, deliveries, overview, settings and refused`,
 		"topics=,":         `there is no topic \"\"`,
 		"topic=runs":       `there is no parameter \"topic\"`,
 	} {

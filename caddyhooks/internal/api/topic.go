@@ -17,11 +17,12 @@ const (
 	TopicDeliveries
 	TopicOverview
 	TopicSettings
+	TopicRefused
 	Topics
 )
 
 // TopicNames are the names of topics, and of their events.
-var TopicNames = [Topics]string{"runs", "deliveries", "overview", "settings"}
+var TopicNames = [Topics]string{"runs", "deliveries", "overview", "settings", "refused"}
 
 // PingEvery is how often a stream shows that it is alive.
 const PingEvery = 15 * time.Second

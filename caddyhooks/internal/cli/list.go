@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"net/http"
@@ -23,6 +24,7 @@ import (
 // it, paging, --json and completion.
 type resource[Row any] struct {
 	name          string // its path, and the member of a page with the rows
+	path          string // its path, if that is another one
 	many          string // rows, as --limit names them
 	filters       []filter
 	none, noMatch string // what is said if there are no rows at all, or none that match
@@ -101,7 +103,7 @@ func (r *resource[Row]) selected(cmd *cobra.Command) (listing, error) {
 		return listing{}, err
 	}
 	limit, err := limitOf(cmd)
-	return listing{path: r.name, member: r.name, query: query, limit: limit}, err
+	return listing{path: cmp.Or(r.path, r.name), member: r.name, query: query, limit: limit}, err
 }
 
 // list shows the rows that flags select, a page at a time, and says below them if there are more; or that there are none. With
@@ -157,7 +159,7 @@ func (r *resource[Row]) print(table *terminal.Rows, clock terminal.Clock, rows [
 // complete offers the newest rows, or those of some statuses.
 func (r *resource[Row]) complete(statuses ...string) cobra.CompletionFunc {
 	return complete(func(s *session) (words []cobra.Completion, err error) {
-		l := listing{path: r.name, member: r.name}
+		l := listing{path: cmp.Or(r.path, r.name), member: r.name}
 		if statuses != nil {
 			l.query = url.Values{"status": {strings.Join(statuses, ",")}}
 		}

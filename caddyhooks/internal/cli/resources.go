@@ -91,23 +91,6 @@ var (
 		word: func(b *api.Bulk) (string, string) { return b.ID, b.State + " " + b.Do },
 	}
 
-	refusedRequests = resource[api.Refused]{
-		name: "refused", many: "kinds of requests",
-		filters: []filter{{flag: "hook", parameter: "hook", usage: "only requests to this hook, '' for names that no hook has",
-			complete: completeAllHooks, mayBeEmpty: true, noteUnknown: (*session).noteUnknownHooks}},
-		none:    "No request was refused.",
-		noMatch: "No such request was refused.",
-		columns: []string{"LAST", "COUNT", "ANSWER", "HOOK", "CLIENT", "REASON"},
-		cells: func(c terminal.Clock, k *api.Refused) [][]terminal.Text {
-			answer := terminal.Bad(strconv.Itoa(k.Status))
-			if k.Ignored {
-				answer = terminal.Plain(strconv.Itoa(k.Status))
-			}
-			return terminal.Line(c.When(k.LastAt), terminal.WithCommas(k.Count), answer, cmp.Or(k.Hook, "(unknown)"), k.Client,
-				terminal.ShortText(refusedReason(k), maxReasonCell))
-		},
-	}
-
 	changes = resource[api.Change]{
 		name: "changes", many: "changes",
 		none:    "The live settings were not changed yet. caddy hooks set and caddy hooks dashboard change them.",
@@ -245,35 +228,6 @@ func (s *session) showPaused(page listPage) error {
 		s.screen.Note("%s is left alone until %s (%s).", cmp.Or(p.Host, "The channel "+p.Channel), clock.When(p.Until), clock.Ago(p.Until))
 	}
 	return nil
-}
-
-func refusedVerb() *cobra.Command {
-	return refusedRequests.verb(&cobra.Command{
-		Use:   "refused [--hook HOOK] [--limit N]",
-		Short: "Lists requests that became no run",
-		Long: `
-Lists the requests that became no run, of all nodes, by their kind: those that were refused, and those that a condition of a hook leaves
-out. Kinds are kept as long as runs (retention). Beside the number of each kind are the answer, the last client and the reason.
-
-  --hook ''    requests to names that no hook has`,
-		Example: `  caddy hooks refused
-  caddy hooks refused --hook github-issues`,
-	})
-}
-
-// refusedReason says why the requests became no run.
-func refusedReason(k *api.Refused) string {
-	value := k.Reason
-	if k.Ignored {
-		value = "ignored: " + k.Condition
-	}
-	if k.Error != "" {
-		value += ": " + k.Error
-	}
-	if len(k.Asked) > 0 {
-		value += ": asked for " + text.List(k.Asked)
-	}
-	return value
 }
 
 func changesVerb() *cobra.Command {

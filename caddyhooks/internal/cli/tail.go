@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -31,11 +32,12 @@ func tailVerb() *cobra.Command {
 		Use:   "tail [--hook HOOK,…]",
 		Short: "Prints a line for each thing that happens, as it happens",
 		Long: `
-Prints a line whenever a run is accepted, started or ended, an answer is sent out, or live settings are changed. It begins with what happens
-next; caddy hooks runs shows what was before.
+Prints a line whenever a run is accepted, started or ended, an answer is sent out, requests are refused or ignored, or live settings are
+changed. It begins with what happens next; caddy hooks runs shows what was before. Refused requests of one kind share a line.
 
 It goes on when Caddy reloads its configuration or restarts, and says so on stderr. If more happens than can be read, some of it is left
-out, and how much is said there, too. Ctrl-C ends it. With --json each line is an object with the member run, delivery or settings.`,
+out, and how much is said there, too. Ctrl-C ends it. With --json each line is an object with the member run, delivery, refused or
+settings.`,
 		Example: `  caddy hooks tail
   caddy hooks tail --hook github-issues,stripe
   caddy hooks tail --json | jq 'select(.run.status == "failed")'`,
@@ -55,9 +57,9 @@ func runTail(s *session, cmd *cobra.Command, _ []string) error {
 	}
 	s.noteUnknownHooks(query.Get("hook"))
 	t := &tail{session: s, wanted: newRunFilter(query), rows: s.screen.Rows().AtLeast(tailWidths...)}
-	topics := []api.Topic{api.TopicRuns, api.TopicDeliveries, api.TopicSettings}
+	topics := []api.Topic{api.TopicRuns, api.TopicDeliveries, api.TopicRefused, api.TopicSettings}
 	if query.Has("hook") {
-		topics = topics[:2] // settings are of no hook
+		topics = topics[:3] // settings are of no hook
 	}
 	return s.follow(topics, t.event)
 }
@@ -96,6 +98,8 @@ func (t *tail) event(event streamEvent) error {
 		return t.eachRow(event, t.run)
 	case "deliveries":
 		return t.eachRow(event, t.delivery)
+	case "refused":
+		return t.eachRow(event, t.refused)
 	case "settings":
 		return t.settings(event.data)
 	default:
@@ -165,6 +169,31 @@ func (t *tail) delivery(raw json.RawMessage) error {
 		return t.line("delivery", raw)
 	}
 	t.print(at, d.Hook, statusCell(d.Status), "", d.RunID, terminal.Plain(attempt(&d)))
+	return nil
+}
+
+// refused shows that requests of a kind became no run.
+func (t *tail) refused(raw json.RawMessage) error {
+	var k api.Refused
+	if err := t.decode(raw, &k); err != nil {
+		return err
+	}
+	t.saw(k.LastAt)
+	kind := fmt.Sprintf("refused %q %d %v %s", k.Hook, k.Status, k.Ignored, k.Reason)
+	if !t.wanted.ofHook(k.Hook) || !t.wanted.news.isNews(kind, strconv.FormatInt(k.Count, 10)) {
+		return nil
+	}
+	if t.json {
+		return t.line("refused", raw)
+	}
+	what, about := terminal.Bad("refused"), strconv.Itoa(k.Status)+" "+refusedReason(&k)+", from "+k.Client
+	if k.Ignored {
+		what = terminal.Plain("ignored")
+	}
+	if k.Count > 1 {
+		about += " (" + terminal.WithCommas(k.Count) + " in all)"
+	}
+	t.print(k.LastAt, cmp.Or(k.Hook, "(unknown)"), what, "", "", terminal.Plain(terminal.ShortText(about, maxReasonCell)))
 	return nil
 }
 

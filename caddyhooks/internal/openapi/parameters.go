@@ -6,7 +6,7 @@ import "github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/moment"
 var queryTexts = map[string]string{
 	"wait":      "How long to wait for the end of the run, up to 5m, as in 30s.",
 	"range":     "1h, 6h, 24h or 7d.",
-	"topics":    "runs, deliveries, overview or settings, or several with commas between them. Default: all.",
+	"topics":    "runs, deliveries, overview, settings or refused, or several with commas between them. Default: all.",
 	"limit":     "How many items a page has, from 1 to 1000. Default: 100.",
 	"cursor":    "The cursor of the page before.",
 	"hook":      "The name of a hook. A list of runs takes several, with commas between them.",

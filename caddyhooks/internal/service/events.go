@@ -49,8 +49,8 @@ type eventHub struct {
 type eventSource interface {
 	// listen has events remembered until stop is called.
 	listen() (stop func())
-	// hear has events of other nodes remembered, too, as far as they are known.
-	hear(ctx context.Context)
+	// hear has events of a topic on other nodes remembered, too, as far as they are known.
+	hear(ctx context.Context, t api.Topic)
 	// count is how many events of a topic there have been.
 	count(t api.Topic) uint64
 	// changed returns what events after the first so many were about, up to maxRows, and how many others there are.
@@ -62,7 +62,9 @@ type eventSource interface {
 }
 
 // hasRows reports whether the frames of a topic have rows.
-func hasRows(t api.Topic) bool { return t == api.TopicRuns || t == api.TopicDeliveries }
+func hasRows(t api.Topic) bool {
+	return t == api.TopicRuns || t == api.TopicDeliveries || t == api.TopicRefused
+}
 
 const (
 	// maxRows bounds the rows of a frame.
@@ -252,7 +254,7 @@ func (h *eventHub) makeFrames(ctx context.Context) {
 			}
 			continue
 		}
-		if time.Since(heardAt) >= hearEvery && h.isWanted(api.TopicRuns) {
+		if time.Since(heardAt) >= hearEvery {
 			heardAt = time.Now()
 			h.hear(ctx)
 		}
@@ -273,7 +275,11 @@ func (h *eventHub) makeFrames(ctx context.Context) {
 func (h *eventHub) hear(ctx context.Context) {
 	ctx, stop := context.WithTimeout(ctx, framePatience)
 	defer stop()
-	h.source.hear(ctx)
+	for _, t := range []api.Topic{api.TopicRuns, api.TopicRefused} {
+		if h.isWanted(t) {
+			h.source.hear(ctx, t)
+		}
+	}
 }
 
 func (h *eventHub) isWanted(t api.Topic) bool {

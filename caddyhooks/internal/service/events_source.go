@@ -9,6 +9,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/news"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/refused"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
@@ -51,7 +52,13 @@ type serviceEvents struct{ *Service }
 
 func (s serviceEvents) listen() (stop func()) { return s.Engine.Events().Listen() }
 
-func (s serviceEvents) hear(ctx context.Context) { s.Engine.HearNews(ctx) }
+func (s serviceEvents) hear(ctx context.Context, t api.Topic) {
+	if t == api.TopicRuns {
+		s.Engine.HearNews(ctx)
+	} else if _, shared := s.Store.(engine.Remote); shared {
+		s.refused.Load().Hear(ctx)
+	}
+}
 
 func (s serviceEvents) ring(t api.Topic) *news.Ring {
 	if t == api.TopicRuns {
@@ -61,21 +68,32 @@ func (s serviceEvents) ring(t api.Topic) *news.Ring {
 }
 
 func (s serviceEvents) count(t api.Topic) uint64 {
-	if !hasRows(t) {
+	switch {
+	case !hasRows(t):
 		return 0
+	case t == api.TopicRefused:
+		return s.refused.Load().Number()
 	}
 	return s.ring(t).Count()
 }
 
 func (s serviceEvents) changed(t api.Topic, after uint64) (ids []string, others int, count uint64) {
+	if t == api.TopicRefused {
+		return s.refused.Load().Changed(after, maxRows)
+	}
 	return s.ring(t).After(after, maxRows)
 }
 
 func (s serviceEvents) rows(ctx context.Context, t api.Topic, ids []string, v view) (rows json.RawMessage, n int) {
-	if t == api.TopicRuns {
+	switch t {
+	case api.TopicRuns:
 		return encodeRows(s.eventRows(ctx, ids, v))
+	case api.TopicRefused:
+		kinds := s.refused.Load().Named(ctx, ids)
+		return encodeRows(api.ShowAll(kinds, func(kind refused.Requests) api.Refused { return kind.Shown() }))
+	default:
+		return encodeRows(s.eventDeliveries(ctx, ids))
 	}
-	return encodeRows(s.eventDeliveries(ctx, ids))
 }
 
 func encodeRows[T any](shown []T) (rows json.RawMessage, n int) {
@@ -129,6 +147,10 @@ func (s serviceEvents) totals(ctx context.Context, t api.Topic) json.RawMessage 
 			Pending int `json:"pending"`
 			Dead    int `json:"dead"`
 		}{pending, dead}
+	case api.TopicRefused:
+		totals = struct {
+			Number uint64 `json:"number"` // of changes on this node since it was started
+		}{s.refused.Load().Number()}
 	default:
 		if trouble := s.StoreTrouble(); trouble != "" {
 			totals = struct {

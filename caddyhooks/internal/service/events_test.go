@@ -39,7 +39,7 @@ func (f *fakeEvents) listen() func() {
 	}
 }
 
-func (*fakeEvents) hear(context.Context) {}
+func (*fakeEvents) hear(context.Context, api.Topic) {}
 
 func (f *fakeEvents) count(t api.Topic) uint64 {
 	f.mu.Lock()

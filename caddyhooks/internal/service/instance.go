@@ -230,6 +230,7 @@ func (in *Instance) startOn(s *Service, reload bool) error {
 	s.Bulk.Adopt()
 	in.Active.Store(active)
 	in.Refused.LogTo(in.Log)
+	s.refused.Store(in.Refused)
 	in.leaveRefused = in.Refused.Use(&refused.Store{Documents: s.Store.Documents(), Retention: in.Rules.Retention, Log: in.Log})
 	close(in.Started)
 	Running.add(in)
