@@ -83,3 +83,15 @@ func TestOverviewsOfTwoNodesAreAlike(t *testing.T) {
 	}
 	t.Errorf("the nodes tell\n%s\n%s", a, overview("b"))
 }
+
+// Event streams of a node tell of requests that another one refused.
+func TestEventsTellOfRefusedRequestsOfOtherNodes(t *testing.T) {
+	s := nodeBeside(t, onPostgres(t), pinnedOn, hookstest.StartRunner(t, nil))
+	stream := openEventsAt(t, s.Admin+"/hooks/instances/a/events?topics=refused", "")
+	stream.next("hello")
+	s.AdminRequest("GET", "/hooks/instances/a/refused", "") // from now on node a knows what is new
+	s.Request("POST", "/b/wake", `{"text":"x"}`, "X-Service-Token", "wrong")
+	for event := stream.next("refused"); !strings.Contains(event.data, `"hook":"wake","status":401`); {
+		event = stream.next("refused")
+	}
+}

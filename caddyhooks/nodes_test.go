@@ -2,6 +2,7 @@ package caddyhooks_test
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/memory"
 )
@@ -262,5 +264,36 @@ func TestRevokedTokenIsRefusedAtOnceOnEveryNode(t *testing.T) {
 		}
 		close(stop)
 		group.Wait()
+	})
+}
+
+// Refused and ignored requests are counted and kept over all nodes: each shows what came to the other.
+func TestRefusedRequestsAreThoseOfAllNodes(t *testing.T) {
+	onNodeStores(t, func(t *testing.T, store nodeStore) {
+		s := nodeBeside(t, store, pinnedOn+"\nkeep_refused 1h", hookstest.StartRunner(t, nil))
+		const each = 5
+		for range each {
+			for _, node := range []string{"a", "b"} {
+				s.Request("POST", "/"+node+"/wake", `{"text":"x"}`, "X-Service-Token", "wrong")
+			}
+		}
+		count := func(node string) (total int64) {
+			resp := s.AdminRequest("GET", "/hooks/instances/"+node+"/refused?hook=wake", "")
+			var page api.RefusedList
+			if err := json.Unmarshal([]byte(resp.Body), &page); err != nil {
+				t.Fatalf("got %d %s: %v", resp.Status, resp.Body, err)
+			}
+			for _, kind := range page.Refused {
+				total += kind.Count
+			}
+			return total
+		}
+		kept := func(node string) int {
+			return strings.Count(s.AdminRequest("GET", "/hooks/instances/"+node+"/refused/requests?hook=wake", "").Body, `"id"`)
+		}
+		for _, node := range []string{"a", "b"} {
+			hookstest.Eventually(t, "node "+node+" counts those of both", func() bool { return count(node) == 2*each })
+			hookstest.Eventually(t, "node "+node+" has requests of both", func() bool { return kept(node) > each })
+		}
 	})
 }

@@ -58,6 +58,7 @@ interface Api {
 	get(path: "overview", params: Params, signal: AbortSignal): Promise<Overview>;
 	get(path: "runs", params: Params, signal: AbortSignal): Promise<{ runs: Run[]; cursor?: string; searchedTo?: string }>;
 	get(path: "refused", params: Params, signal: AbortSignal): Promise<{ refused: Refused[] }>;
+	get(path: "refused/requests", params: Params, signal: AbortSignal): Promise<{ requests: KeptRequest[]; keptSeconds: number }>;
 	get(path: "runners", params: Params, signal: AbortSignal): Promise<Runner[]>;
 	get(path: string, params?: Params, signal?: AbortSignal): Promise<any>;
 	post(path: string, body?: unknown, params?: Params): Promise<any>;
@@ -66,13 +67,14 @@ interface Api {
 	stream(params: Params, signal: AbortSignal, lastId: string): Promise<Response>;
 }
 
-type Topic = "runs" | "deliveries" | "overview" | "settings";
+type Topic = "runs" | "deliveries" | "overview" | "settings" | "refused";
 interface Events {
 	runs: { runs: Run[]; skipped: number; counts?: Record<string, number> };
 	deliveries: { deliveries: Delivery[]; skipped: number };
 	/** Either figures, or why there are none. */
 	overview: Record<string, number> & { storeUnreachable?: string };
 	settings: { by?: string };
+	refused: { refused: Refused[]; skipped: number };
 	reset: unknown;
 	state: unknown;
 }
@@ -229,6 +231,19 @@ interface Overview {
 	attention: { kind: string; text: string; detail?: string; link?: string; severity: string }[];
 	series: { name: string; points: Point[] }[];
 	hooks: { name: string; action?: string; accepted: number; ended?: number; failed: number; medianSeconds: number | null; p95Seconds: number | null; p99Seconds: number | null; lastAt?: string; points: Point[] }[];
+}
+/** A request that became no run and is kept. */
+interface KeptRequest {
+	id: string;
+	at: string;
+	hook: string;
+	status: number;
+	ignored?: boolean;
+	reason: string;
+	method: string;
+	path: string;
+	client: string;
+	size: number;
 }
 interface Refused {
 	hook: string;

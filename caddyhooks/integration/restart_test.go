@@ -5,6 +5,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -302,4 +304,39 @@ func TestTerminatedProcessAnswersWhoWaits(t *testing.T) {
 	}
 	p.WantCleanExit(t)
 	p.WantQuietLog(t)
+}
+
+// Counts of refused requests are in the store, so that a kill takes no more than the last second of them.
+func TestKilledProcessRemembersRefusedRequests(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "hooks.db")
+	d := hookstest.NewBinary(t).Deploy(t, "", hookstest.Hooks(hookstest.StartRunner(t, nil), "keep_refused 1h\nstore bolt "+file+"\nhook signed {\nauth hmac X-Signature a-secret\n}"))
+	p := d.Start(t)
+	s := &hookstest.Server{T: t, URL: p.URL, Admin: p.Admin}
+	for range 3 {
+		s.Request("POST", "/api/hooks/signed", `{"a":"of the body"}`, "X-Signature", "00").WantError(t, 401)
+	}
+	const counted = `"count":3`
+	hookstest.Eventually(t, "the counts are in the file", func() bool {
+		data, err := os.ReadFile(file)
+		return err == nil && strings.Contains(string(data), counted) && strings.Contains(string(data), `"path":"/api/hooks/signed"`)
+	})
+	p.Kill()
+	http.DefaultClient.CloseIdleConnections()
+	p = d.Start(t)
+	s.Request("POST", "/api/hooks/signed", `{}`, "X-Signature", "00").WantError(t, 401)
+	if list := s.AdminRequest("GET", "/hooks/refused?hook=signed", "").Body; !strings.Contains(list, `"count":4`) {
+		t.Errorf("after the kill there are %s", list)
+	}
+	if kept := s.AdminRequest("GET", "/hooks/refused/requests?hook=signed", "").Body; strings.Count(kept, `"id"`) != 4 {
+		t.Errorf("after the kill there are %s", kept)
+	}
+	// At a stop nothing is lost at all.
+	p.Terminate(t)
+	p.WantCleanExit(t)
+	http.DefaultClient.CloseIdleConnections()
+	d.Start(t)
+	if list := s.AdminRequest("GET", "/hooks/refused?hook=signed", "").Body; !strings.Contains(list, `"count":4`) {
+		t.Errorf("after the stop there are %s", list)
+	}
 }

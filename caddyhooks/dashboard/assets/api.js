@@ -151,7 +151,7 @@ export class Live {
 	}
 
 	#wanted() {
-		return ["runs", "deliveries", "overview", "settings"].filter(topic => this.#listeners.get(topic)?.size).join();
+		return ["runs", "deliveries", "overview", "settings", "refused"].filter(topic => this.#listeners.get(topic)?.size).join();
 	}
 
 	/** @param {LiveState} state @param {string} [trouble] */

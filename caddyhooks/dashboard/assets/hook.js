@@ -50,7 +50,7 @@ export async function show(page) {
 	const name = page.path[0] ?? "", from = name || page.params.get("copy"), path = pathOf(name);
 	page.title(name || "New hook");
 	const lost = (/** @type {unknown} */ error) => { put(page.main, head(from), errorNote(error), el("p", "A hook that is saved but not in force is listed under ", el("a", { href: page.link("settings") }, "Webhooks"), ", with the reason.")); };
-	const [about, answer, recent] = await Promise.all([page.about(), from ? api.request("GET", pathOf(from)).catch(lost) : null, name ? api.get("samples", { hook: name }).catch(() => null) : null]);
+	const [about, answer, recent, kept] = await Promise.all([page.about(), from ? api.request("GET", pathOf(from)).catch(lost) : null, name ? api.get("samples", { hook: name }).catch(() => null) : null, name ? api.get("refused/requests", { hook: name, limit: 200 }, signal).catch(() => null) : null]);
 	if (answer === undefined) return;
 	let samples = list(recent?.samples);
 	const pinned = name !== "" && answer?.data.pinned === true, locked = pinned || readOnly;
@@ -152,7 +152,8 @@ export async function show(page) {
 	const headers = el("textarea", { rows: 4, spellcheck: "false", "aria-label": "Headers and query", placeholder: "X-GitHub-Event: issues", input: () => { source.value = "pasted"; later(); } });
 	const source = el("select", { "aria-label": "Take a payload", change: () => take() });
 	const offer = () => put(source, samples.map((sample, i) => el("option", { value: i }, `Recent: ${ago(sample.at)}, ${size(sample.bytes)}`)),
-		el("option", { value: "example" }, "Example"), el("option", { value: "pasted" }, "Pasted"));
+		el("option", { value: "example" }, "Example"), el("option", { value: "pasted" }, "Pasted"),
+		list(kept?.requests).map(one => el("option", { value: one.id }, `${one.ignored ? "Ignored" : "Refused"}: ${ago(one.at)}, ${one.status}, ${size(one.size)}`)));
 	offer();
 	/** Shows a recent request, which may have come since the page was opened. */
 	const showRecent = (at = "") => attempt(trouble, async () => {
@@ -166,9 +167,17 @@ export async function show(page) {
 	const payloadText = () => payload.value === origin[0] ? origin[1] : payload.value;
 	function take() {
 		if (source.value === "pasted") return payload.select();
+		if (source.value.length > 9) return takeRefused(source.value);
 		if (source.value !== "example") fillIn(samples[Number(source.value)]);
 		later();
 	}
+	/** Tries a request that became no run, without its secrets. */
+	const takeRefused = (id = "") => attempt(trouble, async () => {
+		const { payload, query, headers, cut, unread } = await api.get(`refused/requests/${id}`, {}, signal);
+		fillIn({ payload, query, headers: Object.fromEntries(Object.entries(headers).filter(([, values]) => !values.includes("••••"))) });
+		if (cut || unread) put(trouble, note("late", cut ? "Of this request only the beginning of the body is kept." : "Of this request no body is kept."));
+		later();
+	});
 	const lineUp = (/** @type {Record<string, string[]>} */ all) => Object.entries(all).flatMap(([key, values]) => list(values).map(one => `${key}: ${one}`));
 	/** Shows a request. @param {{payload: string, query: string, headers: Record<string, string[]>}} request */
 	function fillIn(request) {
@@ -343,6 +352,8 @@ export async function show(page) {
 			panel("Payload", el("div.body.stack", payload, el("details.small", el("summary", "Headers and query"), headers, muted("A line that begins with ? is the query. Headers that may hold a secret are not kept."))), source),
 			panel("Try it", el("div.body.stack", signature, result), test))));
 	fill(answer?.text, name && answer ? answer.etag : "");
+	const wanted = page.params.get("refused") ?? "";
+	if (list(kept?.requests).some(one => one.id === wanted)) source.value = wanted;
 	take();
 	for (const one of secrets) one.show(fresh);
 	if (name) lastUses(page, name).then(uses => put(used, uses.map((use, i) => el("div.small", uses.length > 1 ? `Secret ${i + 1}: ` : "", use))));

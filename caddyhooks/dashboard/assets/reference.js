@@ -13,6 +13,7 @@ const places = {
 		maxPayloadSize: "caddyfile.md#hooks-max_payload",
 		memoryPreset: "caddyfile.md#hooks-memory_preset",
 		historySeconds: "admin-api.md#history",
+		keepRefusedSeconds: "logs.md#requests-that-are-kept",
 		wakeFold: "caddyfile.md#hooks-wake_fold",
 	},
 	hook: {

@@ -1,6 +1,7 @@
 // @ts-check
 import { address, attempt, badge, button, choice, copyButton, el, empty, exportButton, head, icon, messageOf, mono, muted, note, put, redraw, segment, since, spring, table, tag, time, tr, unseen } from "./dom.js";
 import { askBulk, watch } from "./bulk.js";
+import { keptRequests } from "./refused.js";
 import { askAgain, askCancel } from "./run.js";
 import { momentOf, periodPicker, ranges } from "./times.js";
 import { canRunAgain, capital, clock, count, duration, isOpen, number, shortChat, shortId, size, statusWord, took, waits } from "./words.js";
@@ -338,9 +339,9 @@ function timeCell(iso = "") {
 
 /** Requests that became no run. @param {Page} page */
 async function showRefused(page) {
-	const trouble = el("div"), place = el("section.panel");
+	const trouble = el("div"), place = el("section.panel"), kept = keptRequests(page);
 	page.title("Refused");
-	put(page.main, head("Runs"), tabs(page, true), trouble, el("div.filters", hookChoice(page, value => { page.setParams({ hook: value }, { push: true }); load(); }), muted("Requests that became no run. A restart clears this list.")), place);
+	put(page.main, head("Runs"), tabs(page, true), trouble, el("div.filters", hookChoice(page, value => { page.setParams({ hook: value }, { push: true }); load(); }), muted("Requests that became no run, of all nodes.")), el("div.stack", place, kept.node));
 	const columns = [["Last", "nowrap muted"], ["Answer"], ["Count", "right"], ["Hook", "line"], ["Why", "line"], ["From", "line keep"], ["Size", "right nowrap drop"]];
 	/** Those that are unfolded. */
 	const open = new Set();
@@ -362,9 +363,11 @@ async function showRefused(page) {
 				!r.hook ? muted(r.asked?.length ? ["asked for ", mono(r.asked.join(", "))] : "no such hook") : /^(wake|agent)$/.test(r.hook) ? el("b.name", r.hook) : el("a.name", { href: page.link(`settings/hooks/${encodeURIComponent(r.hook)}`) }, r.hook),
 				[r.ignored ? mono(r.condition ?? r.reason) : capital(r.reason), !r.ignored && r.message && r.message !== capital(r.reason) && el("div.muted.small", "The caller got: ", r.message), r.error && el("div.muted.small", r.error), r.chat && el("div.muted.small", "chat ", mono(r.chat))], from(r), r.size ? size(r.size) : "–",
 			])) }) : empty("No request was refused or ignored.", "Requests with a wrong token, signature, size or name are listed here, and those that a hook ignores."));
+			await kept.load();
 		});
 	}
 	page.on("reset", load);
-	page.on("overview", load); // every 5 s while live
+	page.on("overview", load); // every 5 s while live, for those that are too old
+	page.on("refused", page.later(load, 500));
 	await load();
 }

@@ -50,7 +50,7 @@ type Service struct {
 	queued    queueCount
 
 	RunStreams RunStreams
-	uses       lastuse.Book // of tokens and secrets
+	uses       lastuse.Book                     // of tokens and secrets
 	refused    atomic.Pointer[refused.Recorder] // that of the newest instance
 
 	Mu        sync.Mutex
