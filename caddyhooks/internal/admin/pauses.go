@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -54,14 +53,13 @@ func newPauseJSON(ctx context.Context, in *service.Instance, p *settings.Pause) 
 		query.Hooks = []string{p.Name}
 	case starts.Chat:
 		query.ChatID = p.Name
-	}
-	queued, next, err := in.Service.Engine.List(ctx, query)
-	for _, record := range queued {
-		if p.What != starts.Runner || cmp.Or(record.Run.Runner, in.EngineConfig.DefaultRunner) == p.Name {
-			shown.Waiting++
+	case starts.Runner:
+		if query.Runners = []string{p.Name}; p.Name == in.EngineConfig.DefaultRunner {
+			query.Runners = append(query.Runners, "") // runs that name none
 		}
 	}
-	shown.WaitingMore = next != ""
+	queued, next, err := in.Service.Engine.List(ctx, query)
+	shown.Waiting, shown.WaitingMore = len(queued), next != ""
 	return shown, err
 }
 
