@@ -15,7 +15,7 @@ import (
 func (look *lookedAt) lookingVerbs() [][]string {
 	return [][]string{
 		{"status"}, {"list"}, {"show", "issues"}, {"show", "wake"}, {"show", look.completed}, {"show", look.failed[:18]}, {"show", look.dead}, {"show", look.dead[:30]},
-		{"runs"}, {"runs", "--limit", "0"}, {"runs", "--search", "hello"}, {"runs", "--chat", "greetings", "--since", "1h"}, {"chat"}, {"chat", "greetings"}, {"chat", "--since", "yesterday"}, {"runs", "--since", "yesterday"},
+		{"runs"}, {"runs", "--limit", "0"}, {"runs", "--search", "hello"}, {"runs", "--chat", "greetings", "--since", "1h"}, {"chat"}, {"chat", "greetings"}, {"chat", "--since", "yesterday"}, {"runs", "--since", "yesterday"}, {"runs", "--sort", "duration"},
 		{"deliveries"}, {"deliveries", "--host", look.receiver}, {"deliveries", "--since", "2026-01-31 15:04"}, {"changes"}, {"refused"}, {"runners"}, {"health"},
 		{"export", "--of", "runs"}, {"export", "--of", "chat", "--chat", "greetings"}, {"export", "--of", "deliveries", "--status", "dead"},
 	}
@@ -167,6 +167,8 @@ func TestWrongUsageOfVerbsThatLook(t *testing.T) {
 		{"runs --status bad", "status must be one of queued", true},
 		{"runs --since tomorrow", "--since must be a time: 2h or 7d back from now, 10:00, today, yesterday, 2026-01-31", true},
 		{"deliveries --since 1h --until 1h", "since must be before until", true},
+		{"runs --sort duration --follow", "--sort must be duration, and does not go with --follow", true},
+		{"runs --sort hook", "--sort must be duration", true},
 		{"chat greetings --since 1h", "list chats with --since", true},
 		{"deliveries --status deaad", "status must be one of pending", true},
 		{"runs --address " + strings.TrimPrefix(look.URL, "http://"), "this is the address of a site and not of the admin endpoint", false},

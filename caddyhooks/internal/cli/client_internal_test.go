@@ -78,3 +78,22 @@ func TestDownloadsThatNeverBegin(t *testing.T) {
 		t.Errorf("an export: %v", err)
 	}
 }
+
+func TestRunsAreSortedByHowLongTheyTook(t *testing.T) {
+	t.Parallel()
+	client := clientOf(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"cursor":"more","runs":[{"runId":"waits","status":"queued"},
+			{"runId":"short","status":"completed","startedAt":"2026-11-16T10:00:00Z","finishedAt":"2026-11-16T10:00:01Z"},
+			{"runId":"long","status":"completed","startedAt":"2026-11-16T10:00:00Z","finishedAt":"2026-11-16T10:00:09Z"}]}`))
+	})
+	var out, errs strings.Builder
+	s := &session{ctx: t.Context(), client: client, instance: "default", screen: printer{terminal.New(nil, &out, &errs)}}
+	cmd := runsVerb()
+	if err := errors.Join(cmd.Flags().Set("limit", "3"), s.listLongest(cmd, runsOf(""))); err != nil {
+		t.Fatal(err)
+	}
+	long, short, waits := strings.Index(out.String(), "long"), strings.Index(out.String(), "short"), strings.Index(out.String(), "waits")
+	if long < 0 || long > short || short > waits || !strings.Contains(errs.String(), "the newest 3 that match, sorted: use --limit 0") {
+		t.Errorf("printed %s%s", out.String(), errs.String())
+	}
+}

@@ -22,6 +22,18 @@ func runTook(c terminal.Clock, r *api.Run) string {
 	}
 }
 
+// runSeconds is runTook in seconds, -1 for a run that was not started.
+func runSeconds(c terminal.Clock, r *api.Run) float64 {
+	switch {
+	case r.StartedAt == nil:
+		return -1
+	case r.FinishedAt == nil:
+		return c.Now.Sub(*r.StartedAt).Seconds()
+	default:
+		return r.FinishedAt.Sub(*r.StartedAt).Seconds()
+	}
+}
+
 // Texts in a row of a table are cut to so many characters. The details of what the row is about have them whole.
 const (
 	maxChatCell   = 32

@@ -117,7 +117,8 @@ var (
 
 func runsVerb() *cobra.Command {
 	cmd := runs.verb(&cobra.Command{
-		Use:   "runs [--status STATUS,…] [--hook HOOK,…] [--chat CHAT] [--since TIME] [--until TIME] [--search TEXT] [--limit N] [--follow]",
+		Use: "runs [--status STATUS,…] [--hook HOOK,…] [--chat CHAT] [--since TIME] [--until TIME] [--search TEXT] " +
+			"[--sort duration] [--limit N] [--follow]",
 		Short: "Lists runs, the newest first",
 		Long: `
 Lists runs, the newest first, with the reason of those that did not complete and the first line of the message of the others.
@@ -133,17 +134,52 @@ With --follow the list begins with the oldest, and goes on with a row whenever a
   caddy hooks runs --limit 0 --json | jq -r '.runs[].runId'`,
 	})
 	cmd.Flags().Bool("follow", false, "print more rows as runs are accepted, started and ended")
+	flags.AddText(cmd, "sort", "", "duration: of the runs that are listed, the one that took longest first", flags.CompleteWords("duration"))
 	cmd.RunE = withSession(func(s *session, cmd *cobra.Command, _ []string) error {
 		if statuses := flags.Text(cmd, "status"); statuses != "" { // as they are shown, too
 			_ = cmd.Flags().Set("status", strings.ReplaceAll(statuses, "timed out", string(engine.TimedOut)))
 		}
 		list := runsOf(flags.Text(cmd, "status"))
-		if flags.IsOn(cmd, "follow") {
+		switch sort := flags.Text(cmd, "sort"); {
+		case sort != "" && (sort != "duration" || flags.IsOn(cmd, "follow")):
+			return flags.Usagef("--sort must be duration, and does not go with --follow")
+		case sort != "":
+			return s.listLongest(cmd, list)
+		case flags.IsOn(cmd, "follow"):
 			return s.followRuns(cmd, list)
 		}
 		return list.list(s, cmd)
 	})
 	return cmd
+}
+
+// listLongest lists the newest runs that flags select, the one that took longest first.
+func (s *session) listLongest(cmd *cobra.Command, list *resource[api.RunSummary]) error {
+	l, err := list.selected(cmd)
+	if err != nil {
+		return err
+	}
+	var rows []api.RunSummary
+	_, more, err := s.walk(l, func(page listPage) error {
+		found, err := rowsOf[api.RunSummary](s, page)
+		rows = append(rows, found...)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	clock := terminal.NewClock()
+	slices.SortStableFunc(rows, func(a, b api.RunSummary) int {
+		return cmp.Compare(runSeconds(clock, &b.Run), runSeconds(clock, &a.Run))
+	})
+	if s.json {
+		return terminal.PrintJSON(s.screen.Out(), map[string]any{"runs": rows})
+	}
+	list.print(s.screen.Rows(list.columns...), clock, rows)
+	if more {
+		s.screen.Note("These are the newest %d that match, sorted: use --limit 0 to sort all.", len(rows))
+	}
+	return nil
 }
 
 // runsOf are the runs of some statuses, with commas between them. Those that did not complete have a reason each.
