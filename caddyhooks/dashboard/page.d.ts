@@ -123,6 +123,20 @@ interface Page extends Scope {
 	part(): Page & { end(): void };
 }
 
+/** What an operator has paused. */
+interface Pause {
+	what: string;
+	name?: string;
+	reason?: string;
+	by?: string;
+	at: string;
+	/** How many of its runs start all the same. */
+	rate?: string;
+	/** How many of its runs wait. */
+	waiting: number;
+	waitingMore?: boolean;
+}
+
 /** A run as lists show it. */
 interface Run {
 	status: string;

@@ -1,6 +1,7 @@
 // @ts-check
 // Chats, the last active first, and one of them as a conversation.
 import { attempt, badge, button, el, empty, exportButton, head, icon, muted, put, redraw, since, spring, tag, time } from "./dom.js";
+import { pauseButton } from "./pauses.js";
 import { list } from "./rawjson.js";
 import { askAgain, askCancel } from "./run.js";
 import { bytesOf, canRunAgain, capital, count, day, duration, isOpen, shortChat, shortId, size, statusWord, took, waits } from "./words.js";
@@ -85,7 +86,7 @@ function conversation(page, into, chat) {
 	const trouble = el("div"), told = muted(), box = el("div.chat", { tabindex: "0", role: "log", "aria-label": `Conversation in ${chat}` });
 	const older = button("Older", () => load(true), { class: "small", hidden: true });
 	put(into, el("section.panel", el("header", null,
-		el("a.back", { href: page.link("chats") }, "All chats"), el("h2.mono", { tabindex: "-1" }, chat), told, spring(), older, exportButton(api, "chat", () => ({ chatId: chat }), { class: "small" })),
+		el("a.back", { href: page.link("chats") }, "All chats"), el("h2.mono", { tabindex: "-1" }, chat), told, spring(), older, pauseButton("chat", chat, { class: "small" }), exportButton(api, "chat", () => ({ chatId: chat }), { class: "small" })),
 	trouble, box, el("div.foot", "Shown as the agent got it. Text from outside is marked.")));
 
 	async function load(more = false) {

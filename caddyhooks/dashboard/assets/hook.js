@@ -3,6 +3,7 @@
 import { ApiError } from "./api.js";
 import { ask, attempt, badge, button, codeLine, copyButton, el, errorNote, head, icon, longText, messageOf, mono, muted, note, panel, put, since, spring } from "./dom.js";
 import { makeFields } from "./fields.js";
+import { pauseButton } from "./pauses.js";
 import { list, object, parts } from "./rawjson.js";
 import { ago, capital, clock, count, duration, isOpen, size, took } from "./words.js";
 
@@ -344,7 +345,7 @@ export async function show(page) {
 	page.guard(changed);
 
 	put(page.main, el("div.crumbs", el("a", { href: page.link("settings") }, "Webhooks"), " / Hooks"),
-		el("div.head", el("h1", name || "New hook"), force, spring(), name && [pinned && el("span.lock", icon("lock"), "Caddyfile"), !readOnly && el("a.button", { href: page.link("settings/hooks", { copy: name }) }, icon("copy"), "Copy"),
+		el("div.head", el("h1", name || "New hook"), force, spring(), name && [pinned && el("span.lock", icon("lock"), "Caddyfile"), pauseButton("hook", name), !readOnly && el("a.button", { href: page.link("settings/hooks", { copy: name }) }, icon("copy"), "Copy"),
 			button("Delete", () => askDelete(page, name, etag, () => { gone = true; page.go("settings"); }), { class: "danger", disabled: locked, title: why || null })]),
 		why && note("late", why),
 		el("div.editor", el("div.stack", trouble, conflict, form), el("div.stack",

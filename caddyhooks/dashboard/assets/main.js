@@ -2,6 +2,7 @@
 // The frame around the pages: routes, instance, keys, theme, and whether the page is live.
 import { Live, makeApi } from "./api.js";
 import { ask, button, checkbox, dialog, el, empty, errorNote, icon, pointerUp, put, redraw, segment, tick } from "./dom.js";
+import { banner, isPaused, lookAtPauses } from "./pauses.js";
 import { capital, number, setClock, useUTC, usesUTC, visible } from "./words.js";
 
 /** @type {Record<string, () => Promise<{show: (page: Page) => unknown}>>} */
@@ -118,6 +119,7 @@ async function show() {
 		api = makeApi(instance || home());
 		live.use(api);
 		instances.value = api.instance;
+		lookAtPauses(api);
 	}
 	for (const a of document.querySelectorAll("a[data-page]")) {
 		const page = a.getAttribute("data-page") ?? "";
@@ -128,7 +130,7 @@ async function show() {
 	const title = (text = "") => { document.title = `${visible(text)} · hooks${api.instance === home() ? "" : ` · ${api.instance}`}`; };
 	// A page draws into a container of its own, so that one that is slow cannot draw over the next.
 	const room = el("div.page", { "aria-busy": "true" });
-	put(main, room);
+	put(main, banner, room);
 	if (!first) main.focus({ preventScroll: true });
 	scrollTo(0, 0);
 	const load = Object.hasOwn(pages, name) && pages[name];
@@ -297,7 +299,12 @@ addEventListener("hashchange", async () => {
 });
 addEventListener("beforeunload", event => { if (dirty()) event.preventDefault(); });
 live.on("state", () => drawState());
-live.on("reset", () => { if (broken) show(); });
+live.on("reset", () => {
+	if (broken) show();
+	lookAtPauses();
+});
+live.on("settings", () => lookAtPauses());
+setInterval(() => { if (isPaused() && !document.hidden && !live.paused) lookAtPauses(); }, 10e3);
 live.on("hello", hello => setClock(hello.now));
 live.on("overview", now => {
 	if (now.storeUnreachable) return;
@@ -318,6 +325,7 @@ async function start() {
 	put(instances, names.map((name = "") => el("option", { value: name }, name)));
 	instances.hidden = names.length < 2;
 	drawState();
+	lookAtPauses(api, me.readOnly ? { disabled: true, title: readOnlyWhy } : {});
 	show();
 }
 start();

@@ -1,5 +1,6 @@
 // @ts-check
 import { attempt, badge, codeLine, el, empty, head, icon, muted, panel, put, redraw, segment, since, table, tag, tr } from "./dom.js";
+import { pauseButton } from "./pauses.js";
 import { plotPanel, spark } from "./plot.js";
 import { iso, ranges } from "./times.js";
 import { capital, clock, count, duration, number, percent, setClock, statusWord } from "./words.js";
@@ -12,7 +13,7 @@ export async function show(page) {
 	if (!ranges[range]) range = "1h";
 	const times = segment("Time", Object.entries(ranges).map(([value, [text]]) => [value, text]), range, pick);
 	const trouble = el("div"), tiles = el("div.tiles"), needs = el("div"), plots = el("div.grid-2"), hooks = el("div"), first = el("div");
-	put(page.main, head("Overview", times), trouble, el("div.stack", first, tiles, needs, plots, hooks));
+	put(page.main, head("Overview", pauseButton("all"), times), trouble, el("div.stack", first, tiles, needs, plots, hooks));
 
 	/** @type {ReturnType<typeof plotPanel>[]} */
 	let drawn = [];

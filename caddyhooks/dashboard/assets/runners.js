@@ -1,6 +1,7 @@
 // @ts-check
 // The runners, how they fare, and a way to try each of them.
 import { attempt, badge, button, el, longText, muted, panel, put, redraw, since, spring, table, tag, tr, unseen } from "./dom.js";
+import { pauseButton } from "./pauses.js";
 import { duration } from "./words.js";
 
 /** Colours and words for states. @type {Record<string, string[]>} */
@@ -23,7 +24,7 @@ export function runnersPanel(page) {
 				[one.module, one.preset && ` ${one.preset}`, one.address && one.address !== one.preset && [" ", muted(one.address)]],
 				badge(look, one.gone ? "removed, finishes its turns" : words), one.inFlight,
 				one.lastErrorAt && el("div", one.lastError, " ", el("span.muted.small", since(one.lastErrorAt))),
-				!one.gone && button("Try", () => tryOne(one.name), { class: "small", "aria-label": `Try ${one.name}`, "aria-disabled": tried ? "true" : null, ...page.acting }),
+				!one.gone && [pauseButton("runner", one.name, { class: "small" }), " ", button("Try", () => tryOne(one.name), { class: "small", "aria-label": `Try ${one.name}`, "aria-disabled": tried ? "true" : null, ...page.acting })],
 			]);
 		}) }));
 	}

@@ -90,7 +90,7 @@ export const canRunAgain = (status = "") => !isOpen(status);
 export const isOpen = (status = "") => status === "queued" || status === "running";
 
 /** Why a run is not started yet: "waits: the agent cannot be reached". @param {{waitingFor?: string}} run */
-export const waits = ({ waitingFor = "" }) => `waits${waitingFor && ": "}${waitingFor.charAt(0).toLowerCase()}${waitingFor.slice(1).replace(/\..*/s, "")}`;
+export const waits = ({ waitingFor = "" }) => `waits${waitingFor && ": "}${waitingFor.charAt(0).toLowerCase()}${waitingFor.slice(1).replace(/\.(\s.*)?$/s, "")}`;
 
 /** Ids that begin with a time differ at their end. */
 export const shortId = (id = "") => id.length > 12 ? `…${id.slice(-6)}` : id;
