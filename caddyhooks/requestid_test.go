@@ -117,3 +117,36 @@ func TestRunsAreFoundByTheIDOfTheirSender(t *testing.T) {
 		s.Stop()
 	}
 }
+
+func TestRunsAreFoundByTheirRunner(t *testing.T) {
+	for _, store := range []string{"", "store memory"} {
+		s := hookstest.StartSite(t, `hooks {
+			enabled
+			token `+hookstest.Token+`
+			runner main echo
+			runner other echo
+			hook elsewhere {
+				action agent
+				runner other
+				template "{a}"
+			}
+			`+store+`
+		}`)
+		usual := s.Accept(`{"message":"a"}`)
+		other := acceptedRun(t, s.Post("/api/hooks/elsewhere", `{"a":"b"}`))
+		s.Ended(usual)
+		s.Ended(other)
+		for query, want := range map[string][]string{"main": {usual}, "other": {other}, "main,other": {other, usual}, "none": nil} {
+			if ids, _ := s.Listed("?runner=" + query); !slices.Equal(ids, want) {
+				t.Errorf("runs of %s are %v, want %v", query, ids, want)
+			}
+		}
+		out, errs, err := command(t, "export", "--of", "runs", "--format", "csv", "--runner", "other", "--address", s.Admin)
+		wantExit(t, 0, errs, err)
+		header, row, _ := strings.Cut(out, "\n")
+		if !strings.HasSuffix(header, ",requestId,queuedMs,durationMs") || strings.Count(row, "\n") != 1 || !strings.Contains(row, other) {
+			t.Errorf("got %s", out)
+		}
+		s.Stop()
+	}
+}

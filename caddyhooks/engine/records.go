@@ -90,8 +90,9 @@ func (f *records) Queued(ctx context.Context) (int, error) {
 	return ask(ctx, f.store, f.store.Runs().Queued)
 }
 
-// List returns runs, the newest first.
+// List returns runs, the newest first. Runners are called by their names: runs that name none are of the default one.
 func (f *records) List(ctx context.Context, query Query) (page []*Record, next string, err error) {
+	query.Runners = f.config().namesOf(query.Runners...)
 	ctx, stop := f.store.patience(ctx)
 	defer stop()
 	page, next, err = f.store.Runs().List(ctx, query)

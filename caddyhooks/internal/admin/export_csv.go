@@ -36,7 +36,6 @@ func columnsOf(row reflect.Type, without ...string) (columns csvColumns) {
 		}
 	}
 	columns.move("sessionRenewed", "dead") // these were added when the others had their places
-	columns.move("requestId", "sessionRenewed")
 	columns.move("repeats", "contentType")
 	return columns
 }

@@ -12,7 +12,7 @@ import (
 func TestColumnsKeepTheirPlaces(t *testing.T) {
 	t.Parallel()
 	const runs = "status runId chatId hook action runner name acceptedAt startedAt finishedAt attempts waitingFor errorMessage repairAttempts foldedInto folded " +
-		"client cancelledBy reason againOf preview tier test sync delivered pending dead sessionRenewed requestId"
+		"client cancelledBy reason againOf preview tier test sync delivered pending dead sessionRenewed requestId queuedMs durationMs"
 	for i, want := range []string{
 		runs, runs + " message messageCut messageBytes reply replyBytes",
 		"id kind target status attempts lastError runId runStatus chatId hook createdAt lastAttemptAt nextAttemptAt waitsFor lastStatus lastAnswer contentType repeats",

@@ -26,6 +26,9 @@ func parseRunQuery(params url.Values, now time.Time) (query engine.Query, err er
 	if query.Hooks, err = parseList(params, "hook"); err != nil {
 		return query, err
 	}
+	if query.Runners, err = parseList(params, "runner"); err != nil {
+		return query, err
+	}
 	if query.Since, query.Until, err = parsePeriod(params, now); err != nil {
 		return query, err
 	}

@@ -23,7 +23,7 @@ const MaxPage = 1000
 var GlobalPaths = []string{"/health", "/health/ready", "/health/live", "/instances"}
 
 // RunFilters are the parameters that select runs.
-var RunFilters = []string{"status", "hook", "chatId", "since", "until", "q", "requestId"}
+var RunFilters = []string{"status", "hook", "runner", "chatId", "since", "until", "q", "requestId"}
 
 // DeliveryFilters are the parameters that select deliveries.
 var DeliveryFilters = []string{"status", "channel", "host", "since", "until"}

@@ -77,7 +77,9 @@ type RunSummary struct {
 	Test        bool     `json:"test,omitempty"`    // an operator tried a hook out
 	Sync        bool     `json:"sync,omitempty"`    // the caller waits for the answer
 	SentOut     *SentOut `json:"sentOut,omitempty"`
-	RequestID   string   `json:"requestId,omitempty"` // by which the sender knows the request
+	RequestID   string   `json:"requestId,omitempty"`  // by which the sender knows the request
+	QueuedMs    *int64   `json:"queuedMs,omitempty"`   // from its acceptance until it was last started
+	DurationMs  *int64   `json:"durationMs,omitempty"` // from then until its end
 }
 
 // SentOut is how many deliveries a run has, by their status.
@@ -106,6 +108,7 @@ func NewRunSummary(r *engine.Record, hideTexts bool) RunSummary {
 		Run: NewRun(r), Client: r.Run.Client, CancelledBy: r.Outcome.Account.CancelledBy,
 		AgainOf: r.Run.AgainOf, Tier: r.Run.Tier, Test: r.Run.Test, Sync: r.Run.Sync, RequestID: r.Run.RequestID,
 	}
+	summary.QueuedMs, summary.DurationMs = millisBetween(r.Run.AcceptedAt, r.StartedAt), millisBetween(r.StartedAt, r.FinishedAt)
 	summary.Reply, summary.Deliveries = nil, nil
 	summary.WaitingFor = cmp.Or(r.Paused, r.WaitingFor)
 	if !hideTexts {
@@ -126,6 +129,15 @@ func NewRunSummary(r *engine.Record, hideTexts bool) RunSummary {
 		}
 	}
 	return summary
+}
+
+// millisBetween is nil unless both times are known.
+func millisBetween(from, to time.Time) *int64 {
+	if from.IsZero() || to.IsZero() {
+		return nil
+	}
+	millis := max(to.Sub(from).Milliseconds(), 0)
+	return &millis
 }
 
 func NewRunSummaries(records []*engine.Record, hideTexts bool) []RunSummary {

@@ -37,6 +37,7 @@ func runSeconds(c terminal.Clock, r *api.Run) float64 {
 // Texts in a row of a table are cut to so many characters. The details of what the row is about have them whole.
 const (
 	maxChatCell   = 32
+	maxChatOfList = 64 // where chats are what is listed; --json has all of it
 	maxReasonCell = 200
 )
 

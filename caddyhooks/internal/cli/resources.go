@@ -42,6 +42,8 @@ var (
 				engine.Cancelled, engine.Expired))},
 		{flag: "hook", parameter: "hook", usage: "only runs of this hook, or of several with commas between them",
 			complete: flags.CompleteSeveral(completeAllHooks), noteUnknown: (*session).noteUnknownHooks},
+		{flag: "runner", parameter: "runner", usage: "only runs of this runner, or of several with commas between them",
+			complete: cobra.NoFileCompletions},
 		{flag: "chat", parameter: "chatId", usage: "only runs of this chat", complete: chats.complete()},
 		sinceFilter, untilFilter,
 		{flag: "search", parameter: "q", usage: "only runs with this id or its beginning, of this sender's request id, or with these words",
@@ -103,7 +105,7 @@ var (
 		none:    "There are no chats yet that somebody named. A run without a chatId has a chat of its own: caddy hooks runs shows it.",
 		columns: []string{"LAST", "RUNS", "STATUS", "HOOK", "CHAT", "MESSAGE"},
 		cells: func(c terminal.Clock, chat *api.Chat) [][]terminal.Text {
-			return terminal.Line(c.When(chat.LastAt), terminal.WithCommas(chat.Runs), statusCell(chat.Status), chat.Hook, chat.ChatID,
+			return terminal.Line(c.When(chat.LastAt), terminal.WithCommas(chat.Runs), statusCell(chat.Status), chat.Hook, terminal.ShortText(chat.ChatID, maxChatOfList),
 				terminal.Faint(terminal.ShortText(chat.Preview, maxReasonCell)))
 		},
 		word: func(chat *api.Chat) (string, string) {

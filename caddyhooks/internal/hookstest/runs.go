@@ -148,6 +148,8 @@ type listedRun struct {
 	Sync        bool   `json:"sync"`
 	SentOut     any    `json:"sentOut"`
 	RequestID   string `json:"requestId"`
+	QueuedMs    int64  `json:"queuedMs"`
+	DurationMs  int64  `json:"durationMs"`
 }
 
 // Listed are the ids of the runs that the admin API lists, and the cursor for more.

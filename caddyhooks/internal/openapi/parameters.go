@@ -18,6 +18,7 @@ var queryTexts = map[string]string{
 	"until":     "Before this time; see since.",
 	"q":         "A sender's id of a request; a run id, or at least eight characters of its beginning; otherwise words that must all be there.",
 	"do":        "again, cancel, retry or drop.",
+	"runner":    "The name of a runner, or several with commas between them.",
 	"requestId": "The id that the sender gave the request.",
 	"dry":       "1 changes nothing, and answers how many would be changed.",
 	"unsent":    "1 leaves a delivery alone that has arrived, with 409.",
