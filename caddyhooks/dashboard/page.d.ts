@@ -242,7 +242,8 @@ interface Overview {
 	stepSeconds: number;
 	now: string;
 	figures: Record<string, number>;
-	attention: { kind: string; text: string; detail?: string; link?: string; severity: string }[];
+	attention: { kind: string; text: string; detail?: string; link?: string; severity: string; code?: string }[];
+	dismissed?: { code: string; setting: string; problem: string; link: string; dismissal: { reason: string; by?: string; at: string } }[];
 	series: { name: string; points: Point[] }[];
 	hooks: { name: string; action?: string; accepted: number; ended?: number; failed: number; medianSeconds: number | null; p95Seconds: number | null; p99Seconds: number | null; lastAt?: string; points: Point[] }[];
 }

@@ -243,6 +243,6 @@ func TestThePlotOfTheQueueHasItsPeak(t *testing.T) {
 	tab.Wait("heading", "Runs")
 	d.look(tab, "#/overview")
 	tab.Until("the plot has the peak of the queue", `[...document.querySelectorAll('.plot')].some(e => e.ariaLabel.includes('0 most recently, at most 40 at') || e.ariaLabel.includes('at most 40 at'))`)
-	tab.WaitText("99 % within")
+	tab.WaitText("99\u00a0%\u00a0within")
 	tab.WantNoComplaint()
 }

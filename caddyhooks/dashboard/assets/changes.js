@@ -19,6 +19,10 @@ function described(what = "", before = "", after = "") {
 	before ||= "null";
 	after ||= "null";
 	if (what === "token") return value(after, "removed");
+	if (what.startsWith("warnings/")) {
+		const gone = after !== "null", { warning, reason } = JSON.parse(gone ? after : before) ?? {};
+		return [gone ? "Dismissed: " : "Brought back: ", warning, gone && el("div.muted.small", reason)];
+	}
 	if (!what.startsWith("mappings/")) return [value(before, "default"), " → ", value(after, "default")];
 	const had = parts(before), has = parts(after);
 	const names = [...new Set([...had.keys(), ...has.keys()])];

@@ -1,5 +1,5 @@
 // @ts-check
-import { attempt, badge, codeLine, el, empty, head, icon, muted, panel, put, redraw, segment, since, table, tag, tr } from "./dom.js";
+import { ask, attempt, badge, button, codeLine, el, empty, field, head, icon, muted, panel, put, redraw, segment, since, table, tag, tr } from "./dom.js";
 import { pauseButton } from "./pauses.js";
 import { plotPanel, spark } from "./plot.js";
 import { iso, ranges } from "./times.js";
@@ -58,17 +58,35 @@ export async function show(page) {
 			["runs", { status: "running" }, "Running", number(f.running), `of ${count(f.workers, "worker")}`],
 			["runs", { status: "queued" }, "Queued", number(f.queued), f.queued ? `oldest ${duration(f.oldestSeconds)}` : "none is waiting"],
 			["runs", { status: troubled, since: range }, f.expired ? "Failed, timed out, expired" : "Failed or timed out", number(bad), `${percent(bad, ended)} of runs`, bad > 0],
-			["runs", { status: "completed", since: range }, "Median duration", duration(f.medianSeconds), f.p95Seconds == null ? "no run ended" : `95 % within ${duration(f.p95Seconds)}, 99 % within ${duration(f.p99Seconds)}`],
+			["runs", { status: "completed", since: range }, "Median duration", duration(f.medianSeconds), f.p95Seconds == null ? "no run ended" : [[95, f.p95Seconds], [99, f.p99Seconds]].map(([share, seconds]) => `${share} % within ${duration(seconds)}`.replaceAll(" ", "\u00a0")).join(", ")],
 			["deliveries", f.dead ? { status: "dead" } : f.pending ? { status: "pending" } : { status: "delivered" }, "Deliveries", number(f.delivered), f.dead || f.pending ? [f.dead && `${number(f.dead)} dead`, f.pending && `${number(f.pending)} pending`].filter(Boolean).join(", ") : "none is waiting"],
 		];
 		redraw(tiles, six.map(([path, params, name, value, detail, alarm]) => el("a.tile", { href: page.link(path, params) }, el("span", name), el("b", { class: alarm && "bad" }, value), el("span", { class: path === "deliveries" && f.dead > 0 && "bad" }, detail))));
 	}
 
 	function drawNeeds() {
-		const list = data.attention.filter(item => item.kind !== "off" || !first.firstChild); // told above already
-		redraw(needs, list.length > 0 && panel(["Needs you ", muted(number(list.length))], el("ul.todo", list.map(need => el("li", { class: need.severity }, icon(need.severity === "late" ? "warn" : "x", need.severity === "late" ? "warning" : "trouble"),
-			el("div", el("b", spoken(need.text)), need.detail && el("div.muted.small", spoken(need.detail))), need.link && el("a.button.small", { href: here(need.link), "aria-label": `Look: ${need.text}` }, "Look"))))));
+		const list = data.attention.filter(item => item.kind !== "off" || !first.firstChild), gone = data.dismissed ?? []; // told above already
+		const unfolded = needs.querySelector("details")?.open;
+		redraw(needs, list.length + gone.length > 0 && panel(["Needs you ", muted(number(list.length))], [
+			list.length > 0 && el("ul.todo", list.map(need => el("li", { class: need.severity }, icon(need.severity === "late" ? "warn" : "x", need.severity === "late" ? "warning" : "trouble"),
+				el("div", el("b", spoken(need.text)), need.detail && el("div.muted.small", spoken(need.detail))),
+				el("span.tools", need.code && !page.readOnly && button("Dismiss", () => dismiss(need), { class: "small", "aria-label": `Dismiss: ${need.text}` }), need.link && el("a.button.small", { href: here(need.link), "aria-label": `Look: ${need.text}` }, "Look"))))),
+			gone.length > 0 && el("details.dismissed", { open: unfolded }, el("summary", `Dismissed (${gone.length})`), el("ul.todo", gone.map(warning => el("li", icon("warn", "warning"),
+				el("div", el("b", `${capital(warning.setting)}: ${warning.problem}`), el("div.muted.small", `${warning.dismissal.by ?? "Somebody"}, `, since(warning.dismissal.at), `: ${warning.dismissal.reason}`)),
+				el("span.tools", !page.readOnly && button("Bring back", () => restore(warning.code), { class: "small", "aria-label": `Bring back: ${warning.problem}` }), el("a.button.small", { href: here(warning.link), "aria-label": `Look: ${warning.problem}` }, "Look")))))),
+		]));
 	}
+
+	const path = (code = "") => `warnings/${encodeURIComponent(code)}/dismissal`;
+	/** @param {Overview["attention"][0]} need */
+	function dismiss(need) {
+		const reason = el("input", { type: "text", maxlength: 200, required: true, class: "full" });
+		ask({
+			title: "Dismiss this warning?", text: need.text, yes: "Dismiss", body: field("Why it may stay", reason, "Other operators see it. The warning comes back when it changes."),
+			act: async () => { await page.api.request("PUT", path(need.code), { body: { reason: reason.value } }); await load(); },
+		});
+	}
+	const restore = (code = "") => attempt(trouble, async () => { await page.api.request("DELETE", path(code)); await load(); });
 
 	/** A link of the server, for this instance. */
 	function here(link = "") {
@@ -140,6 +158,7 @@ export async function show(page) {
 		drawTiles();
 	});
 	page.on("reset", load);
+	page.on("settings", load);
 	page.every(15e3, () => { if (page.live.state === "live" && (range === "1h" || ++ticks % 4 === 0)) load(); });
 	await load();
 }

@@ -53,22 +53,23 @@ type attentionQuestion struct {
 }
 
 // attentionItems lists what an operator should look at, the worst first.
-func attentionItems(ctx context.Context, in *service.Instance, q attentionQuestion) ([]api.AttentionItem, error) {
+func attentionItems(ctx context.Context, in *service.Instance, q attentionQuestion) ([]api.AttentionItem, []api.Warning, error) {
 	items := []api.AttentionItem{}
+	warnings, dismissed := warningItems(q.active)
 	dead, err := deadItems(ctx, in, q)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	failing, err := failingItems(ctx, in, q)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, kind := range [][]api.AttentionItem{storeItems(q), unreachableItems(in, q), pausedItems(q), dead, failing, notInForce(q.active),
-		offItems(q.active), queueItems(in, q), refusedItems(ctx, in, q), warningItems(q.active)} {
+		offItems(q.active), queueItems(in, q), refusedItems(ctx, in, q), warnings} {
 		items = append(items, kind[:min(len(kind), maxAttentionItems)]...)
 	}
 	slices.SortStableFunc(items, func(a, b api.AttentionItem) int { return cmp.Compare(a.Severity, b.Severity) })
-	return items, nil
+	return items, dismissed, nil
 }
 
 // deadTarget is where deliveries went to that were given up: the host of a callback, or a channel.
@@ -254,18 +255,6 @@ func refusedItems(ctx context.Context, in *service.Instance, q attentionQuestion
 			url.Values{"hook": {kind.Last.Hook}}.Encode(),
 			Text:   fmt.Sprintf("%d requests to %s were refused within an hour", count, to),
 			Detail: oneline.Of(fmt.Sprintf("%d %s: %s", kind.Last.Status, http.StatusText(kind.Last.Status), kind.Last.Reason), maxDetail)})
-	}
-	return found
-}
-
-// warningItems tells which settings are probably mistakes. That there is no token is told when webhooks are off.
-func warningItems(active *settings.Active) (found []api.AttentionItem) {
-	for _, w := range active.Warnings {
-		if name := w.Part.String(); name != "enabled" || active.On {
-			problem, advice := w.Split()
-			found = append(found, api.AttentionItem{Kind: "warning", Severity: api.SeverityLate, Link: settingsLink(name),
-				Text: oneline.Of(name+": "+problem, maxDetail), Detail: oneline.Of(advice, maxDetail)})
-		}
 	}
 	return found
 }

@@ -71,7 +71,7 @@ func TestNeedsOfAKindAreFew(t *testing.T) {
 		active.Problems[fmt.Sprintf("hook h%03d", i)] = "its channel is gone"
 	}
 	in := &service.Instance{Refused: refused.NewRecorder()}
-	items, err := attentionItems(context.Background(), in, attentionQuestion{active: active, sum: new(engine.Minute)})
+	items, _, err := attentionItems(context.Background(), in, attentionQuestion{active: active, sum: new(engine.Minute)})
 	if err != nil || len(items) != maxAttentionItems || items[0].Link != "#/settings/hooks/h000" || items[0].Detail != "its channel is gone" {
 		t.Errorf("there are %d needs, %v", len(items), err)
 	}

@@ -72,7 +72,7 @@ func overview(ctx context.Context, in *service.Instance, r api.OverviewRange, no
 			hook.Points[i] = api.Point{At: at(i), Value: &accepted}
 		}
 	}
-	shown.Attention, err = attentionItems(ctx, in, attentionQuestion{
+	shown.Attention, shown.Dismissed, err = attentionItems(ctx, in, attentionQuestion{
 		active: active, failing: e.StoreFailing(), down: in.RunnersDown(), backlog: backlog, dead: dead,
 		sum: &sum, since: begin, rangeName: r.Name, now: now, hideTexts: hideTexts,
 	})

@@ -14,6 +14,7 @@ type AttentionItem struct {
 	Detail   string   `json:"detail,omitempty"`
 	Link     string   `json:"link"` // in the dashboard
 	Severity severity `json:"severity"`
+	Code     string   `json:"code,omitempty"` // of a warning, which can be dismissed
 }
 
 type severity string
@@ -30,6 +31,7 @@ type Overview struct {
 	Now         *time.Time      `json:"now"`
 	Figures     Figures         `json:"figures"`
 	Attention   []AttentionItem `json:"attention"`
+	Dismissed   []Warning       `json:"dismissed,omitempty"` // warnings that are no attention items any more
 	Series      []Series        `json:"series"`
 	Hooks       []HookFigures   `json:"hooks"`
 }

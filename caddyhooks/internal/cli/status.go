@@ -71,6 +71,7 @@ type overview struct {
 	Range     string              `json:"range"`
 	Figures   api.Figures         `json:"figures"`
 	Attention []api.AttentionItem `json:"attention"`
+	Dismissed []api.Warning       `json:"dismissed,omitempty"`
 	Hooks     []struct {
 		api.HookFigures
 		Points json.RawMessage `json:"points,omitempty"` // which only pages draw
@@ -164,6 +165,9 @@ func (s *session) showStatus(cmd *cobra.Command, status instanceStatus, named bo
 	}
 	for _, item := range shown.Attention {
 		s.showAttention(cmd, item, named)
+	}
+	if n := len(shown.Dismissed); n > 0 {
+		s.screen.Line(terminal.Faint(terminal.Counted(n, "warning is", "warnings are") + " dismissed      " + flags.NextCommand(cmd, "warnings")))
 	}
 	return nil
 }

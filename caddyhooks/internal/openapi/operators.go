@@ -11,12 +11,13 @@ import (
 // ShownSettings are the settings in force, with secrets masked.
 type ShownSettings struct {
 	settings.Settings
-	Token    *settings.Secrets       `json:"token"`              // masked, and null if there is none
-	Mappings []settings.ShownMapping `json:"mappings"`           // the custom hooks
-	Pinned   []string                `json:"pinned"`             // the settings in Caddy's configuration, which can only be changed there
-	Saved    []string                `json:"saved"`              // the settings that were saved while Caddy ran
-	Problems []string                `json:"problems,omitempty"` // saved settings that are left out, with the reason
-	Warnings []string                `json:"warnings,omitempty"` // probable mistakes
+	Token     *settings.Secrets       `json:"token"`               // masked, and null if there is none
+	Mappings  []settings.ShownMapping `json:"mappings"`            // the custom hooks
+	Pinned    []string                `json:"pinned"`              // the settings in Caddy's configuration, which can only be changed there
+	Saved     []string                `json:"saved"`               // the settings that were saved while Caddy ran
+	Problems  []string                `json:"problems,omitempty"`  // saved settings that are left out, with the reason
+	Warnings  []string                `json:"warnings,omitempty"`  // probable mistakes
+	Dismissed []string                `json:"dismissed,omitempty"` // those of them that an operator has dismissed
 }
 
 // SettingsPatch are the settings to change. null restores the default.
@@ -34,6 +35,11 @@ type PauseRequest struct {
 	Name   string `json:"name,omitempty"`   // of the hook, the chat or the runner
 	Reason string `json:"reason,omitempty"` // shown to operators, at most 200 bytes
 	Rate   string `json:"rate,omitempty"`   // how many of its runs start all the same, on each node, such as 10/s
+}
+
+// DismissalRequest dismisses a warning.
+type DismissalRequest struct {
+	Reason string `json:"reason"` // shown to operators, at most 200 bytes
 }
 
 // PreviewRequest asks what a hook would make of a request.
@@ -129,6 +135,13 @@ var Operators = &Document{
 			answers: answered("200", isJSON([]api.Runner{}))},
 		{method: "POST", path: "/runners/{name}/try", id: "tryRunner", tag: "tries", summary: "Make one turn to test a runner",
 			answers: answered("200", isJSON(api.RunnerTry{}))},
+		{method: "GET", path: "/warnings", id: "warnings", tag: "settings", summary: "List warnings, also those that were dismissed",
+			answers: answered("200", isJSON(api.WarningList{}))},
+		{method: "PUT", path: "/warnings/{code}/dismissal", id: "dismissWarning", tag: "settings", summary: "Dismiss a warning",
+			text:    "It is no attention item any more, until its text changes.",
+			headers: []string{"Hooks-Operator"}, body: isJSON(DismissalRequest{}), answers: answered("200", isJSON(api.Warning{}))},
+		{method: "DELETE", path: "/warnings/{code}/dismissal", id: "restoreWarning", tag: "settings", summary: "Bring a dismissed warning back",
+			headers: []string{"Hooks-Operator"}, answers: answered("204", nil)},
 		{method: "GET", path: "/pauses", id: "pauses", tag: "runs", summary: "List what is paused",
 			answers: answered("200", isJSON(api.PauseList{}))},
 		{method: "POST", path: "/pauses", id: "pause", tag: "runs", summary: "Pause a hook, a chat, a runner or everything",

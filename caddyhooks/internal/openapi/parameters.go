@@ -62,5 +62,6 @@ var headerTexts = map[string]string{
 
 var pathTexts = map[string]string{
 	"name": "The name of the hook or of the runner.",
+	"code": "The code of the warning.",
 	"id":   "The id of the run, of the delivery, of the request or of the bulk action.",
 }

@@ -67,10 +67,29 @@ func describeChange(from api.Origin, before, after *settings.Settings) *api.Sett
 			add(settings.PausePart(was), func() (any, any) { return was, nil })
 		}
 	}
+	addDismissals(add, before, after)
 	if change.Changes == nil {
 		return nil
 	}
 	return change
+}
+
+// addDismissals tells of warnings that were dismissed, and of those that came back.
+func addDismissals(add func(what string, values func() (was, is any)), before, after *settings.Settings) {
+	for i := range after.Dismissals {
+		is := &after.Dismissals[i]
+		switch was := before.FindDismissal(is.Code); {
+		case was == nil:
+			add(settings.DismissalPart(is.Code), func() (any, any) { return nil, is })
+		case *was != *is:
+			add(settings.DismissalPart(is.Code), func() (any, any) { return was, is })
+		}
+	}
+	for i := range before.Dismissals {
+		if was := &before.Dismissals[i]; after.FindDismissal(was.Code) == nil {
+			add(settings.DismissalPart(was.Code), func() (any, any) { return was, nil })
+		}
+	}
 }
 
 // valueIn returns the value in a mapping, nil if it is not set.

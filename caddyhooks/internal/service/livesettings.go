@@ -31,6 +31,7 @@ var settingsMembers = append(membersOfSettings(),
 	settingsMember{"saved", (*Instance).showSaved, nil},
 	settingsMember{"problems", (*Instance).showProblems, nil},
 	settingsMember{"warnings", (*Instance).showWarnings, nil},
+	settingsMember{"dismissed", (*Instance).showDismissed, nil},
 )
 
 func membersOfSettings() []settingsMember {

@@ -102,7 +102,7 @@ func (s *Service) load(ctx context.Context) (live settings.SavedSettings, revisi
 	saved, revision, err := s.Settings.Load(ctx)
 	if err == nil && saved != nil {
 		err = json.Unmarshal(saved, &live)
-		live.Pauses = live.Paused
+		live.Pauses, live.Dismissals = live.Paused, live.Dismissed
 	}
 	return live, revision, err
 }
@@ -362,7 +362,7 @@ func (s *Service) tryChange(
 		compiled[i] = active // nil for an old configuration that refuses the change
 	}
 	// The settings are saved only if no other revision was made from this one, so no other change has this number.
-	saved := settings.SavedSettings{Settings: live, Paused: live.Pauses,
+	saved := settings.SavedSettings{Settings: live, Paused: live.Pauses, Dismissed: live.Dismissals,
 		Changed: settings.NumberChanges(s.changed, &s.Live, &live, s.revision+1)}
 	encoded, err := json.Marshal(saved)
 	if err != nil {

@@ -3,7 +3,6 @@ package service
 import (
 	"go.uber.org/zap"
 
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
@@ -43,10 +42,21 @@ func (in *Instance) warningsWhenLoaded(active *settings.Active) (certain, unstar
 	return certain, unstarted
 }
 
-// showWarnings returns the warnings about the settings in force.
-func (in *Instance) showWarnings(active *settings.Active) any {
-	if len(active.Warnings) == 0 {
+// showWarnings returns the warnings about the settings in force that nobody has dismissed.
+func (in *Instance) showWarnings(active *settings.Active) any { return showWarningsIf(active, false) }
+
+// showDismissed returns the others.
+func (in *Instance) showDismissed(active *settings.Active) any { return showWarningsIf(active, true) }
+
+func showWarningsIf(active *settings.Active, dismissed bool) any {
+	var shown []string
+	for _, w := range active.Warnings {
+		if (active.Settings.FindDismissal(w.Code()) != nil) == dismissed {
+			shown = append(shown, w.String())
+		}
+	}
+	if shown == nil {
 		return nil
 	}
-	return api.ShowAll(active.Warnings, settings.Warning.String)
+	return shown
 }

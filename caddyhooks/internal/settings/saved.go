@@ -31,6 +31,7 @@ func NumberChanges(numbers map[string]int64, before, after *Settings, number int
 // SavedSettings are the live settings as the store keeps them.
 type SavedSettings struct {
 	Settings
-	Paused  []Pause          `json:"pauses,omitempty"`  // the Pauses of the settings
-	Changed map[string]int64 `json:"changed,omitempty"` // the number of the last change of each part; see etag
+	Paused    []Pause          `json:"pauses,omitempty"`     // the Pauses of the settings
+	Dismissed []Dismissal      `json:"dismissals,omitempty"` // the Dismissals of the settings
+	Changed   map[string]int64 `json:"changed,omitempty"`    // the number of the last change of each part; see etag
 }

@@ -57,6 +57,9 @@ type Settings struct {
 
 	// What an operator has paused. Configurations have none, and SavedSettings stores it.
 	Pauses []Pause `json:"-"`
+
+	// The warnings that an operator has dismissed. As with Pauses.
+	Dismissals []Dismissal `json:"-"`
 }
 
 // Size is a number of bytes. In JSON and in a Caddyfile it can be written as in "64KB", which is 65536.
@@ -344,6 +347,9 @@ func (s Settings) Merge(over Settings) Settings {
 	s.Mappings = mappings
 	if over.Pauses != nil {
 		s.Pauses = over.Pauses
+	}
+	if over.Dismissals != nil {
+		s.Dismissals = over.Dismissals
 	}
 	return s
 }

@@ -25,9 +25,9 @@ func (w Warning) String() string { return w.Part.String() + ": " + w.Text }
 // Split returns what is wrong, and what to do about it or why, which may be "".
 func (w Warning) Split() (problem, advice string) {
 	const shortest = 24 // a shorter beginning is the name of a field
-	if len(w.Text) > shortest {
-		if at := strings.Index(w.Text[shortest:], ": "); at >= 0 {
-			return w.Text[:shortest+at], w.Text[shortest+at+len(": "):]
+	for at := shortest; at+1 < len(w.Text); at++ {
+		if w.Text[at:at+2] == ": " && w.Text[at-1] != '"' { // and not that of a JSON member
+			return w.Text[:at], w.Text[at+2:]
 		}
 	}
 	return w.Text, ""
