@@ -270,6 +270,9 @@ func (e *Engine) StoreUnreachable() (since time.Time, changed <-chan struct{}, c
 	return e.store.outage()
 }
 
+// StoreSpaceIsLow tells how many bytes are free where the store is, if these are few.
+func (e *Engine) StoreSpaceIsLow() (free uint64, low bool) { return e.store.spaceIsLow() }
+
 // LimitHooks sets how many turns of each hook are carried out at once by this engine. A hook that is not named, or has 0, has no
 // limit of its own. Turns that are under way go on.
 func (e *Engine) LimitHooks(workers map[string]int) {

@@ -192,6 +192,23 @@ type Remote interface {
 	Outage() (since time.Time, changed <-chan struct{}, cause error)
 }
 
+// OnDisk is a Store in a file system that may fill up.
+type OnDisk interface {
+	// Space is how many bytes the file system has, and how many of them are free.
+	Space() (free, total uint64, err error)
+}
+
+// spaceIsLow tells how many bytes are free where the store is, if these are few: less than 2 GB, and less than a twentieth of all.
+func (s *guardedStore) spaceIsLow() (free uint64, low bool) {
+	const few, part = 2 << 30, 20
+	disk, ok := s.Store.(OnDisk)
+	if !ok {
+		return 0, false
+	}
+	free, total, err := disk.Space()
+	return free, err == nil && free < few && free < total/part
+}
+
 // Refusal is why a store is unreachable that will not be back by itself.
 type Refusal interface {
 	error

@@ -64,7 +64,7 @@ func attentionItems(ctx context.Context, in *service.Instance, q attentionQuesti
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, kind := range [][]api.AttentionItem{storeItems(q), unreachableItems(in, q), pausedItems(q), dead, failing, notInForce(q.active),
+	for _, kind := range [][]api.AttentionItem{storeItems(in, q), unreachableItems(in, q), pausedItems(q), dead, failing, notInForce(q.active),
 		offItems(q.active), queueItems(in, q), refusedItems(ctx, in, q), warnings} {
 		items = append(items, kind[:min(len(kind), maxAttentionItems)]...)
 	}
@@ -205,8 +205,11 @@ func offItems(active *settings.Active) []api.AttentionItem {
 }
 
 // storeItems tells that the store can be read, and not written to.
-func storeItems(q attentionQuestion) []api.AttentionItem {
+func storeItems(in *service.Instance, q attentionQuestion) []api.AttentionItem {
 	if q.failing == nil {
+		if why := in.Service.DiskLow(); why != "" {
+			return []api.AttentionItem{{Kind: api.StoreDiskLow, Severity: api.SeverityLate, Link: "#/overview", Text: why}}
+		}
 		return nil
 	}
 	return []api.AttentionItem{{Kind: service.StoreProblem(q.failing), Severity: api.SeverityBad, Link: "#/runs?status=running",

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/dustin/go-humanize"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
@@ -93,10 +94,22 @@ func (in *Instance) Health() (h health) {
 	return h
 }
 
+// DiskLow says that the disk of the store is almost full, "" if it is not.
+func (s *Service) DiskLow() string {
+	free, low := s.Engine.StoreSpaceIsLow()
+	if !low {
+		return ""
+	}
+	return "the disk of the store has only " + humanize.IBytes(free) + " left: when it is full, nothing more is accepted"
+}
+
 // addRunners adds the runners that take on no turns. If there are no others, the instance is not ready.
 func (h *health) addRunners(in *Instance) {
 	if active := in.Active.Load(); active != nil {
 		h.Degraded = pauseProblems(active.Settings.Pauses)
+	}
+	if why := in.Service.DiskLow(); why != "" {
+		h.Degraded = append(h.Degraded, api.HealthProblem{Code: api.StoreDiskLow, Detail: why})
 	}
 	runners := in.RunnersDown()
 	for _, runner := range runners {

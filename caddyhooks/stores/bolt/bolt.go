@@ -216,6 +216,9 @@ func (d *Database) Size(context.Context) (int64, error) {
 	return info.Size(), nil
 }
 
+// Space is that of the file system of the file.
+func (d *Database) Space() (free, total uint64, err error) { return spaceAt(d.file.Name()) }
+
 // OnCommit registers callback, which is called after each transaction.
 func (d *Database) OnCommit(callback func(changes int, took time.Duration)) {
 	d.onCommit.Store(&callback)

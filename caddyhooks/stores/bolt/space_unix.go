@@ -1,0 +1,15 @@
+//go:build unix
+
+package bolt
+
+import "golang.org/x/sys/unix"
+
+// spaceAt is how many bytes the file system of a file has, and how many are free for this process.
+func spaceAt(path string) (free, total uint64, err error) {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(path, &fs); err != nil {
+		return 0, 0, err
+	}
+	size := uint64(fs.Bsize)
+	return uint64(max(fs.Bavail, 0)) * size, uint64(fs.Blocks) * size, nil //nolint:unconvert,nolintlint // types differ between systems
+}

@@ -1,0 +1,17 @@
+package bolt
+
+import (
+	"path/filepath"
+
+	"golang.org/x/sys/windows"
+)
+
+// spaceAt is how many bytes the file system of a file has, and how many are free for this process.
+func spaceAt(path string) (free, total uint64, err error) {
+	dir, err := windows.UTF16PtrFromString(filepath.Dir(path))
+	if err != nil {
+		return 0, 0, err
+	}
+	err = windows.GetDiskFreeSpaceEx(dir, &free, &total, nil)
+	return free, total, err
+}
