@@ -161,7 +161,7 @@ func (end *endOfRun) check(t *testing.T, s *hookstest.Server, rn *hookstest.Runn
 
 	line := lineOf(t, log, id)
 	want := map[string]any{"level": "warn", "logger": "http.handlers.hooks", "msg": "run finished", "instance": "default", "run_id": id, "hook": "agent", "name": "nightly", "chat": chat, "action": "agent",
-		"runner": "default", "client": client, "key_header": keyHeader, "repairs": 0.0, "attempts": 1.0}
+		"runner": "default", "client": client, "key_header": keyHeader, "request_id": end.name, "repairs": 0.0, "attempts": 1.0}
 	for field, value := range end.line {
 		want[field] = value
 	}
@@ -185,11 +185,11 @@ func (end *endOfRun) check(t *testing.T, s *hookstest.Server, rn *hookstest.Runn
 	if err := json.Unmarshal([]byte(s.Run(id).Body), &seen); err != nil {
 		t.Fatal(err)
 	}
-	for _, field := range []string{"message", "schema", "steps", "keptUntil", "memoryPreset", "queueTimeSeconds", "timeoutSeconds", "sentOut", "sync"} {
+	for _, field := range []string{"message", "schema", "steps", "keptUntil", "memoryPreset", "queueTimeSeconds", "timeoutSeconds", "sentOut", "sync", "queuedMs", "durationMs"} {
 		delete(shown, field)
 	}
 	inner := []string{client, keyHeader, "inner words"}
-	seen["client"], seen["keyHeader"] = client, keyHeader
+	seen["client"], seen["keyHeader"], seen["requestId"] = client, keyHeader, end.name
 	for field, value := range end.admin {
 		seen[field] = value
 		if texts, ok := value.([]any); ok {

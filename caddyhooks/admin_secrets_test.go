@@ -3,6 +3,7 @@ package caddyhooks_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -55,24 +56,32 @@ func TestNoAnswerOfTheAdminAPIHoldsASecret(t *testing.T) {
 			auth hmac X-Signature `+loudSecret+`
 		}
 	}`)
-	s.PatchSettings(`{"enabled":true,"token":["an old one","` + loudToken + `"]}`)
+	s.PatchSettings(`{"enabled":true,"keepRefusedSeconds":3600,"token":["an old one","` + loudToken + `"]}`)
 	s.PutMapping("live", `{"action":"agent","authMode":"hmac","hmacHeader":"X-Signature","hmacSecret":"`+loudSecret+`","callbackUrl":"`+rc.URL+`/seen?token=`+querySecret+`"}`)
 	s.PutMapping("live", `{"action":"agent","authMode":"hmac","hmacHeader":"X-Signature","hmacSecret":"`+loudSecret+`","callbackUrl":"`+rc.URL+`/seen?token=`+replacedQuery+`"}`)
 	s.PutMapping("live", `{"action":"agent","authMode":"hmac","hmacHeader":"X-Signature","hmacSecret":"••••","callbackUrl":"`+rc.URL+`/seen?••••","deliver":true,"channel":"team","to":"C1"}`)
 
 	signed := func(body string) []string {
-		return []string{"X-Signature", signature(loudSecret, body), "X-Other", headerSecret, "Idempotency-Key", headerSecret}
+		return []string{"X-Signature", signature(loudSecret, body), "X-Other", headerSecret, "Idempotency-Key", "one"}
 	}
 	run, _ := s.Request("POST", "/api/hooks/live", `{"a":1}`, signed(`{"a":1}`)...).Field(t, "runId").(string)
 	called, _ := s.Request("POST", "/api/hooks/agent", `{"message":"fail","chatId":"c","callbackUrl":"`+rc.URL+`/`+pathSecret+`?token=`+querySecret+`"}`,
-		"X-Service-Token", loudToken, "Idempotency-Key", headerSecret).Field(t, "runId").(string)
+		"X-Service-Token", loudToken, "X-Other", headerSecret, "Idempotency-Key", "two").Field(t, "runId").(string)
 	s.Request("POST", "/api/hooks/live", `{"a":1}`, "X-Signature", signature(loudSecret, "other")).WantError(t, 401)
 	s.Request("POST", "/api/hooks/agent", `{"message":"x"}`, "X-Service-Token", loudToken+"x").WantError(t, 401)
 	s.Request("POST", "/api/hooks/agent", `{"message":"x","callbackUrl":"http://10.0.0.1/`+pathSecret+`?token=`+querySecret+`"}`, "X-Service-Token", loudToken).WantError(t, 400)
 	hookstest.Eventually(t, "deliveries are given up", func() bool { return len(s.Deliveries("status=dead")) == 3 })
 
 	bulk, _ := s.Bulk("do=drop&status=dead&host=other.example", "").Field(t, "id").(string)
+	var kept struct{ Requests []struct{ ID string } }
+	hookstest.Eventually(t, "refused requests are kept", func() bool {
+		body := s.AdminRequest("GET", "/hooks/refused/requests", "").Body
+		return json.Unmarshal([]byte(body), &kept) == nil && len(kept.Requests) > 0
+	})
 	ids := []string{"none", run, called, bulk}
+	for _, request := range kept.Requests {
+		ids = append(ids, request.ID)
+	}
 	for _, d := range s.Deliveries("") {
 		ids = append(ids, d.ID)
 	}

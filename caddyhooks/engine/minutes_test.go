@@ -122,15 +122,16 @@ func TestMinutesTellTheLongestQueue(t *testing.T) {
 			t.Fatalf("the queue is %+v, %v", backlog, err)
 		}
 		sum, _ := minutesOf(t, e, begin)
-		if sum.Queued != 29 || sum.Oldest < 14*time.Second {
+		isPeak := func(queued int64) bool { return queued == 29 || queued == 30 } // one may have been started already
+		if !isPeak(sum.Queued) || sum.Oldest < 14*time.Second {
 			t.Errorf("of the minute under way, the longest queue has %d runs, the oldest for %v", sum.Queued, sum.Oldest)
 		}
 		time.Sleep(2 * time.Minute)
 		sum, minutes := minutesOf(t, e, begin)
-		if sum.Queued != 29 || minutes[len(minutes)-1].Queued != 0 {
+		if !isPeak(sum.Queued) || minutes[len(minutes)-1].Queued != 0 {
 			t.Errorf("the longest queue has %d runs, and that of the last minute %d", sum.Queued, minutes[len(minutes)-1].Queued)
 		}
-		if kept := saved(t, store); len(kept) != 1 || kept[0].Queued != 29 {
+		if kept := saved(t, store); len(kept) != 1 || !isPeak(kept[0].Queued) {
 			t.Errorf("saved: %+v", kept)
 		}
 	})

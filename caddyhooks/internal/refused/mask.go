@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -58,8 +59,12 @@ func (m *Mask) fields(from map[string][]string, hides func(name string) bool) ma
 // Body is the beginning of a body without secrets that are known. One that is cut in two by the end of it is not kept either.
 func (m *Mask) Body(body []byte) []byte {
 	kept := m.HideIn(string(body[:min(len(body), 2*MaxKeptBody)]))
+	kept = callbackMember.ReplaceAllString(kept, "${1}"+m.Mark)
 	return []byte(text.Beginning(kept, MaxKeptBody))
 }
+
+// callbackMember is a callbackUrl in JSON, up to its path, which is often a secret, and the path. The end may be cut off.
+var callbackMember = regexp.MustCompile(`("callbackUrl"\s*:\s*"(?:[^"\\/:]*://[^"\\/?#]*)?)(?:[^"\\]|\\.)*`)
 
 func shorten(value string, most int) string {
 	if len(value) <= most {

@@ -26,7 +26,7 @@ func (w Warning) String() string { return w.Part.String() + ": " + w.Text }
 func (w Warning) Split() (problem, advice string) {
 	const shortest = 24 // a shorter beginning is the name of a field
 	for at := shortest; at+1 < len(w.Text); at++ {
-		if w.Text[at:at+2] == ": " && w.Text[at-1] != '"' { // and not that of a JSON member
+		if w.Text[at:at+2] == ": " && w.Text[at-1:min(at+3, len(w.Text))] != `": "` { // and not that of a JSON member
 			return w.Text[:at], w.Text[at+2:]
 		}
 	}
