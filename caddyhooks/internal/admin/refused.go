@@ -27,7 +27,9 @@ func listRefused(in *service.Instance, w http.ResponseWriter, r *http.Request) e
 	kinds := in.Refused.List(r.Context(), func(kind *refused.Requests) bool {
 		return selects(kind.Last.Hook, kind.LastAt)
 	}, limit)
-	return writeJSON(w, http.StatusOK, api.RefusedList{Refused: api.ShowAll(kinds, func(kind refused.Requests) api.Refused { return kind.Shown() })})
+	return writeJSON(w, http.StatusOK, api.RefusedList{Refused: api.ShowAll(kinds, func(kind refused.Requests) api.Refused {
+		return kind.Shown()
+	})})
 }
 
 // parseRefusedQuery reads which requests are asked for: those of a hook, and of a time.

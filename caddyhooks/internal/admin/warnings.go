@@ -30,8 +30,9 @@ func listWarnings(in *service.Instance, w http.ResponseWriter, _ *http.Request) 
 
 func newWarningJSON(active *settings.Active, w settings.Warning) api.Warning {
 	problem, advice := w.Split()
-	shown := api.Warning{Code: w.Code(), Setting: w.Part.String(), Problem: oneline.Of(problem, maxDetail), Advice: oneline.Of(advice, maxDetail),
-		Link: settingsLink(w.Part.String())}
+	shown := api.Warning{Code: w.Code(), Setting: w.Part.String(), Problem: oneline.Of(problem, maxDetail),
+		Advice: oneline.Of(advice, maxDetail),
+		Link:   settingsLink(w.Part.String())}
 	if d := active.Settings.FindDismissal(shown.Code); d != nil {
 		shown.Dismissal = &api.Dismissal{Reason: d.Reason, By: d.By, At: text.JSONTime(d.At)}
 	}

@@ -29,7 +29,7 @@ type Run struct {
 	StartedAt      *time.Time    `json:"startedAt,omitempty"` // the last time that it was started
 	FinishedAt     *time.Time    `json:"finishedAt,omitempty"`
 	Attempts       int           `json:"attempts"`                 // how often it was started
-	WaitingFor     string        `json:"waitingFor,omitempty"`     // why a queued run waits, if it is paused, or its agent is unreachable or busy
+	WaitingFor     string        `json:"waitingFor,omitempty"`     // why a queued run waits: it is paused, or its agent unreachable or busy
 	Reply          *string       `json:"reply,omitempty"`          // the agent's answer, if the run is completed
 	ErrorMessage   string        `json:"errorMessage,omitempty"`   // why the run ended in another way
 	RepairAttempts int           `json:"repairAttempts,omitempty"` // how many repairs the answer needed to fit the schema

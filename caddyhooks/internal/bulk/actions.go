@@ -185,7 +185,8 @@ func (s *Actions) Start(ctx context.Context, a *Action) (*Action, error) {
 		return nil, err
 	}
 	a.revision++
-	s.log().Info("bulk action started", zap.String("bulk", a.ID), zap.String("do", string(a.Do)), zap.Any("filter", a.Filter), zap.String("by", a.By))
+	s.log().Info("bulk action started", zap.String("bulk", a.ID), zap.String("do", string(a.Do)), zap.Any("filter", a.Filter),
+		zap.String("by", a.By))
 	shown := *a
 	s.begin(a)
 	return &shown, nil

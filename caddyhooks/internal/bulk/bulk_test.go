@@ -347,7 +347,6 @@ func TestAStoppedActionGoesOnWhereItWas(t *testing.T) {
 type mortal struct {
 	engine.Store
 	calls, lives *atomic.Int64
-	shared       bool
 }
 
 var errKilled = errors.New("killed")

@@ -30,8 +30,8 @@ Starts a run again that has ended, as a new run with the old one's input. The be
 --deliver is given. If the run was run again before, you see that, and are asked first.
 
 With a filter, as of caddy hooks runs, it does so with all runs that match and were not run again before, the oldest first. Without a status
-these are the runs that failed, timed out or expired. You see how many these are, and are asked first. Caddy carries it out as a bulk action,
-which caddy hooks bulk shows and can stop. The queue is filled to its half at most, so that senders still get in.
+these are the runs that failed, timed out or expired. You see how many these are, and are asked first. Caddy carries it out as a bulk
+action, which caddy hooks bulk shows and can stop. The queue is filled to its half at most, so that senders still get in.
 
   caddy hooks again 019a86f2-4c1e-7b02-9d55-1f0c6c0e7a31
   caddy hooks again --since yesterday --until today
@@ -296,8 +296,8 @@ func (a deliveryAction) setUp(cmd *cobra.Command) {
 	cmd.RunE = withSession(a.run)
 	cmd.ValidArgsFunction = flags.CompleteOne(deliveries.complete(openDeliveries...))
 	for _, status := range a.statuses {
-		cmd.Flags().Bool(status, false, "all deliveries that "+map[string]string{"dead": "were given up", "pending": "wait for their next attempt",
-			"delivered": "have arrived"}[status])
+		cmd.Flags().Bool(status, false, "all deliveries that "+map[string]string{"dead": "were given up",
+			"pending": "wait for their next attempt", "delivered": "have arrived"}[status])
 	}
 	addFilters(cmd, deliveryFilters)
 	flags.AddYes(cmd)

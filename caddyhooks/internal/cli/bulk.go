@@ -135,8 +135,10 @@ func bulkError(action *api.Bulk) error {
 
 // skipReasons say with what nothing was done.
 var skipReasons = map[string]string{
-	"again": "since they were run again before", "gone": "since their message is not kept any more", "cut": "since only a part of their message is kept",
-	"ended": "since they had ended", "open": "since they have not ended", "underWay": "since they are being sent", "delivered": "since they have arrived",
+	"again": "since they were run again before", "gone": "since their message is not kept any more",
+	"cut":   "since only a part of their message is kept",
+	"ended": "since they had ended", "open": "since they have not ended", "underWay": "since they are being sent",
+	"delivered": "since they have arrived",
 	"forgotten": "since they are not there any more",
 }
 
@@ -230,6 +232,7 @@ func (s *session) postBulk(id, what string, after func(*api.Bulk) error) error {
 	if s.json {
 		return terminal.PrintJSON(s.screen.Out(), action)
 	}
-	s.screen.Line(terminal.Cells(action.State, fmt.Sprintf("   %s of %s done", terminal.WithCommas(action.Done), matching(action)), leftOut(action.Skipped))...)
+	done := fmt.Sprintf("   %s of %s done", terminal.WithCommas(action.Done), matching(action))
+	s.screen.Line(terminal.Cells(action.State, done, leftOut(action.Skipped))...)
 	return err
 }

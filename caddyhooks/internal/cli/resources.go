@@ -105,7 +105,8 @@ var (
 		none:    "There are no chats yet that somebody named. A run without a chatId has a chat of its own: caddy hooks runs shows it.",
 		columns: []string{"LAST", "RUNS", "STATUS", "HOOK", "CHAT", "MESSAGE"},
 		cells: func(c terminal.Clock, chat *api.Chat) [][]terminal.Text {
-			return terminal.Line(c.When(chat.LastAt), terminal.WithCommas(chat.Runs), statusCell(chat.Status), chat.Hook, terminal.ShortText(chat.ChatID, maxChatOfList),
+			return terminal.Line(c.When(chat.LastAt), terminal.WithCommas(chat.Runs), statusCell(chat.Status), chat.Hook,
+				terminal.ShortText(chat.ChatID, maxChatOfList),
 				terminal.Faint(terminal.ShortText(chat.Preview, maxReasonCell)))
 		},
 		word: func(chat *api.Chat) (string, string) {

@@ -96,7 +96,8 @@ func (q *hookRequest) keepRefused(r *http.Request, active *settings.Active, requ
 		HideIn:      active.HideSecrets,
 	}
 	kept := refused.Kept{
-		Request: request, Method: oneline.Of(r.Method, maxKeptMethod), Path: q.in.Path + "/" + cmp.Or(request.Asked, request.Hook), Query: mask.Query(r.URL.Query()),
+		Request: request, Method: oneline.Of(r.Method, maxKeptMethod), Path: q.in.Path + "/" + cmp.Or(request.Asked, request.Hook),
+		Query:   mask.Query(r.URL.Query()),
 		Headers: mask.Headers(r.Header), Stranger: !q.isKnown,
 	}
 	switch {

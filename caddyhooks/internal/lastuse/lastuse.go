@@ -92,7 +92,7 @@ const (
 // Save stores what has changed since the last time: what was seen first, and uses. In force are the secrets in force; others are forgotten
 // here once they are saved.
 func (b *Book) Save(ctx context.Context, store engine.Documents, inForce map[*Secret]bool) error {
-	if _, err := b.digestKey(ctx, store); err != nil {
+	if err := b.readKey(ctx, store); err != nil {
 		return err
 	}
 	b.mu.Lock()
@@ -205,15 +205,15 @@ func load(ctx context.Context, store engine.Documents) (map[string]*placeUses, e
 	return places, nil
 }
 
-// digestKey reads the key of digests, or makes one for all nodes.
-func (b *Book) digestKey(ctx context.Context, store engine.Documents) ([]byte, error) {
+// readKey reads the key of digests, or makes one for all nodes.
+func (b *Book) readKey(ctx context.Context, store engine.Documents) error {
 	b.mu.Lock()
 	key := b.key
 	b.mu.Unlock()
 	for try := 0; key == nil; try++ {
 		all, err := store.Load(ctx, documents)
 		if err != nil {
-			return nil, fmt.Errorf("reading the last use of secrets: %w", err)
+			return fmt.Errorf("reading the last use of secrets: %w", err)
 		}
 		if at := slices.IndexFunc(all, func(d engine.Document) bool { return d.Name == keyDocument }); at >= 0 {
 			key = all[at].Value
@@ -222,17 +222,17 @@ func (b *Book) digestKey(ctx context.Context, store engine.Documents) ([]byte, e
 		const size = 32
 		made := make([]byte, size)
 		if _, err := rand.Read(made); err != nil {
-			return nil, err
+			return err
 		}
 		err = store.Save(ctx, engine.Document{Kind: documents, Name: keyDocument, Value: made})
 		if err != nil && (!errors.Is(err, engine.ErrDocumentChanged) || try == saveTries) {
-			return nil, fmt.Errorf("saving the last use of secrets: %w", err)
+			return fmt.Errorf("saving the last use of secrets: %w", err)
 		}
 	}
 	b.mu.Lock()
 	b.key = key
 	b.mu.Unlock()
-	return key, nil
+	return nil
 }
 
 // id is a short digest of a secret. Without the key of the store nobody can test a guess of the secret by it.
@@ -248,7 +248,7 @@ func (b *Book) id(s *Secret) string {
 
 // Uses tells of each of some secrets when it was used, on whatever node. Other nodes save their uses once a minute.
 func (b *Book) Uses(ctx context.Context, store engine.Documents, secrets []*Secret) ([]Use, error) {
-	if _, err := b.digestKey(ctx, store); err != nil {
+	if err := b.readKey(ctx, store); err != nil {
 		return nil, err
 	}
 	places, err := load(ctx, store)

@@ -118,9 +118,10 @@ func clientGroup(client string) string {
 	return network.String()
 }
 
-func decodeKept(value []byte) (k Kept, ok bool) {
-	err := json.Unmarshal(value, &k)
-	return k, err == nil && !k.At.IsZero()
+// decodeKept reads a request that is kept. One that cannot be read is an old one, which is removed.
+func decodeKept(value []byte) (k Kept) {
+	_ = json.Unmarshal(value, &k)
+	return k
 }
 
 func (s *saver) readRequests(ctx context.Context, store *Store) error {
@@ -130,7 +131,7 @@ func (s *saver) readRequests(ctx context.Context, store *Store) error {
 	}
 	known := make(map[string]stored[Kept], len(documents))
 	for _, document := range documents {
-		value, _ := decodeKept(document.Value) // one that cannot be read is old, and removed
+		value := decodeKept(document.Value)
 		value.ID = document.Name
 		known[document.Name] = stored[Kept]{document.Revision, value, len(document.Value)}
 	}

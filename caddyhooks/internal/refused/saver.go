@@ -346,7 +346,7 @@ func (s *saver) noteSaved(changes []engine.Document) {
 			value, _ := decode(d.Value)
 			noteDocument(s.kinds.known, d, value)
 		case requestDocuments:
-			value, _ := decodeKept(d.Value)
+			value := decodeKept(d.Value)
 			value.ID = d.Name
 			noteDocument(s.requests.known, d, value)
 		}

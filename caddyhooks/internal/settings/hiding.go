@@ -6,7 +6,7 @@ import (
 )
 
 // HiddenSecret stands for a secret in what is kept of a request.
-const HiddenSecret = "••••"
+const HiddenSecret = "••••" //nolint:gosec // is none
 
 // HideSecrets replaces the tokens and the secrets of hooks in a text of a caller.
 func (a *Active) HideSecrets(text string) string {

@@ -130,7 +130,8 @@ type attemptJSON struct {
 func encodeDelivery(d *engine.Delivery) (string, error) {
 	j := deliveryJSON{
 		ChatID: dbText(d.ChatID), Hook: dbText(d.Hook), RunStatus: string(d.RunStatus), Callback: dbText(d.Callback), Channel: dbText(d.Channel),
-		To: dbText(d.To), ContentType: dbText(d.ContentType), Sent: d.Sent, Attempt: d.Attempt, Restart: d.Restart, Repeats: d.Repeats, TriedAt: d.TriedAt,
+		To: dbText(d.To), ContentType: dbText(d.ContentType), Sent: d.Sent, Attempt: d.Attempt, Restart: d.Restart, Repeats: d.Repeats,
+		TriedAt:    d.TriedAt,
 		LastStatus: d.LastStatus, LastAnswer: dbText(d.LastAnswer), LastError: dbText(d.LastError),
 	}
 	for _, a := range d.History {

@@ -17,7 +17,8 @@ type importedRows struct{ queue, done, input, delivery, news [][]any }
 
 // importedColumns are the columns that such rows fill in, in their order.
 var importedColumns = map[string][]string{
-	"queue": strings.Fields(`id seq chat head kind hook runner accepted_at expires_at starts fold_window fold_max alike size named owner request run`),
+	"queue": strings.Fields(`id seq chat head kind hook runner accepted_at expires_at starts fold_window fold_max alike size named
+		owner request run`),
 	"done": strings.Fields(`id seq chat hook runner status accepted_at started_at finished_at attempts named past folded_into folded
 		again_as request run ending`),
 	"told":          strings.Fields(`id at until bytes told`),

@@ -97,7 +97,8 @@ func (l *listing) read(ctx context.Context, r *runs) (goesOn bool, err error) {
 		return nil
 	}, "SELECT "+shownColumns+", looked FROM @.list_runs_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
 		l.order.First.String(), l.order.Last.String(), l.order.Descending, textOrNull(l.query.ChatID), textsOrNull(dbTexts(l.query.Hooks)),
-		textsOrNull(statusTexts(l.query.Statuses)), textsOrNull(dbTexts(l.query.Runners)), textOrNull(l.query.RequestID), most, l.looks, l.query.Input || texts, l.query.Replies || texts, l.query.Deliveries,
+		textsOrNull(statusTexts(l.query.Statuses)), textsOrNull(dbTexts(l.query.Runners)), textOrNull(l.query.RequestID), most, l.looks,
+		l.query.Input || texts, l.query.Replies || texts, l.query.Deliveries,
 		listedBytes)
 	if err != nil {
 		return false, err
