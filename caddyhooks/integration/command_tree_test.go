@@ -22,8 +22,8 @@ var actingVerbs = map[string]string{
 // synopses are how verbs are called. A page must not take a part of it for HTML.
 var synopses = map[string]string{
 	"send": "send HOOK {--payload FILE | --example}", "sign": "sign {HOOK | --auth SCHEME | --header NAME [--prefix TEXT]} --payload FILE",
-	"render": "render {HOOK | --template TEXT | --template-file FILE} --payload FILE", "try": "try HOOK {--payload FILE | --example}", "cancel": "cancel RUN-ID",
-	"again": "again {RUN-ID [--chat CHAT]", "retry": "retry {DELIVERY-ID | --dead", "drop": "drop {DELIVERY-ID | --dead", "set": "set SETTING {VALUE | --default}",
+	"render": "render {HOOK | --template TEXT | --template-file FILE} --payload FILE", "try": "try HOOK {--payload FILE | --example}", "cancel": "cancel {RUN-ID | --all | ",
+	"again": "again {RUN-ID [--to-chat CHAT]", "retry": "retry {DELIVERY-ID | --dead", "drop": "drop {DELIVERY-ID | --dead", "set": "set SETTING {VALUE | --default}",
 	"hook put": "put NAME -f FILE", "hook get": "get NAME", "hook rm": "rm NAME", "token generate": "generate [--keep-old]", "token retire": "retire [--number N]",
 }
 

@@ -46,7 +46,7 @@ var keptRequests = resource[api.RefusedRequest]{
 
 func refusedVerb() *cobra.Command {
 	cmd := refusedRequests.verb(&cobra.Command{
-		Use:   "refused [<request id>] [--requests] [--hook HOOK] [--since TIME] [--until TIME] [--limit N]",
+		Use:   "refused [REQUEST-ID] [--requests] [--hook HOOK] [--since TIME] [--until TIME] [--limit N]",
 		Short: "Lists requests that became no run",
 		Args:  cobra.MaximumNArgs(1),
 		Long: `

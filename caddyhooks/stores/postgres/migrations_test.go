@@ -82,7 +82,7 @@ func TestASchemaThatDoesNotFitIsRefused(t *testing.T) {
 		if _, _, err := p.MigrateStore(t.Context(), "test"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("migrating version %d: %v", version, err)
 		}
-		if _, err := MigrationSQL(p.Schema, "nodes", version); err == nil || !strings.Contains(err.Error(), "otherwise 4 to 4") {
+		if _, err := MigrationSQL(p.Schema, "nodes", version); err == nil || !strings.Contains(err.Error(), "otherwise 5 to 5") {
 			t.Errorf("a script for version %d: %v", version, err)
 		}
 	}
