@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,8 +79,12 @@ func writeFinished(t testing.TB, n int, indexed bool) *finishedRuns {
 				}
 				if i == n/2 {
 					file.fresh, file.middle = run.ChatID, at
+					run.RequestID = "delivery"
 				}
 				file.last = id
+				if run.RequestID != "" {
+					t.put(byRequestBucket, indexKey(run.RequestID, id), nil)
+				}
 				record := &engine.Record{Run: run, Status: status, Attempts: 1, StartedAt: at, FinishedAt: at,
 					Outcome: engine.Outcome{Status: status, Text: reply, HasText: true}}
 				t.append(endedBucket, id[:], seal(id[:], encodeEnded(record, "token")))
@@ -141,12 +146,19 @@ func BenchmarkLists(b *testing.B) {
 			{"no such chat", engine.Query{ChatID: "none"}, 0},
 			{"since", engine.Query{Since: file.middle, OldestFirst: true}, 100},
 			{"until", engine.Query{Until: file.middle}, 100},
+			{"failed since", engine.Query{Statuses: []engine.Status{engine.Failed}, Since: file.middle, OldestFirst: true,
+				UpTo: file.last.String(), Limit: 50}, 50},
+			{"failed until", engine.Query{Statuses: []engine.Status{engine.Failed}, Until: file.middle, Limit: 50}, 50},
+			{"rare hook since", engine.Query{Hooks: []string{"rare"}, Since: file.middle, OldestFirst: true, Limit: 50}, 50},
+			{"chat until", engine.Query{ChatID: "rare", Until: file.middle, Limit: 50}, 50},
+			{"sender's id", engine.Query{RequestID: "delivery"}, 1},
+			{"no such sender's id", engine.Query{RequestID: "none"}, 0},
 			{"running", engine.Query{Statuses: []engine.Status{engine.Running}}, 0},
 			{"by id", engine.Query{Prefix: file.first.String()}, 1},
 			{"no such word", engine.Query{Text: "nowhere"}, 0},
 		} {
 			b.Run(fmt.Sprintf("%s of %d", list.name, n), func(b *testing.B) {
-				list.query.Limit = 100
+				list.query.Limit = cmp.Or(list.query.Limit, 100)
 				for b.Loop() {
 					page, _, err := s.Runs().List(b.Context(), list.query)
 					if err != nil || len(page) != list.want {
