@@ -144,6 +144,7 @@ interface Run {
 	chatId: string;
 	hook: string;
 	action: string;
+	runner?: string;
 	name?: string;
 	acceptedAt: string;
 	startedAt?: string;
@@ -235,7 +236,6 @@ interface RunDetails extends Run {
 	timeoutSeconds?: number;
 	queueTimeSeconds?: number;
 	traceParent?: string;
-	runner?: string;
 	deliveries?: Delivery[];
 }
 interface Overview {

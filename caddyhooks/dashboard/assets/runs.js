@@ -33,7 +33,7 @@ function hookChoice(page, pick) {
 async function showRuns(page) {
 	const { params, api } = page;
 	const get = (name = "") => params.get(name) ?? "";
-	const filters = () => ({ status: get("status"), hook: get("hook"), chatId: get("chatId"), since: get("since"), until: get("until"), q: get("q") });
+	const filters = () => ({ status: get("status"), hook: get("hook"), chatId: get("chatId"), runner: get("runner"), since: get("since"), until: get("until"), q: get("q") });
 
 	/** All rows that are shown, the newest first. @type {Run[]} */
 	let list = [];
@@ -58,9 +58,11 @@ async function showRuns(page) {
 	const chat = el("input", { type: "text", "aria-label": "Chat", placeholder: "Chat", value: get("chatId"), size: 14, spellcheck: "false", change: () => filter({ chatId: chat.value.trim() }) });
 	const period = periodPicker(() => ({ since: get("since"), until: get("until") }), (since, until) => filter({ since, until }));
 	addEventListener("pointerdown", period.outside, { signal: page.signal });
+	const { runners } = await page.about();
+	const runner = (runners.length > 1 || get("runner")) && choice("Runner", [["", "All runners"], ...runners.map((/** @type {{name: string}} */ one) => [one.name])], get("runner"), value => filter({ runner: value }));
 	const order = choice("Order", orders, get("sort"), sort => { page.setParams({ sort }); arrange(); drawFoot(); });
 	put(page.main, head("Runs", exportButton(api, "runs", filters), updates), tabs(page, false), trouble, going,
-		el("div.filters", status), el("div.filters", search, hookChoice(page, value => filter({ hook: value })), chat, period, order),
+		el("div.filters", status), el("div.filters", search, hookChoice(page, value => filter({ hook: value })), chat, runner, period, order),
 		el("section.panel", bar, rows, nothing, foot));
 
 	/** @param {Record<string, string | null>} change @param {boolean} [push] */
@@ -77,8 +79,8 @@ async function showRuns(page) {
 
 	/** @param {Run} run */
 	function matches(run) {
-		const { status, hook, chatId, since, until, q } = filters(), accepted = Date.parse(run.acceptedAt);
-		return !q && (!status || status.split(",").includes(run.status)) && (!hook || hook.split(",").includes(run.hook)) && (!chatId || chatId === run.chatId) && (!since || accepted >= momentOf(since)) && (!until || accepted < momentOf(until));
+		const { status, hook, chatId, runner, since, until, q } = filters(), accepted = Date.parse(run.acceptedAt);
+		return !q && (!status || status.split(",").includes(run.status)) && (!hook || hook.split(",").includes(run.hook)) && (!chatId || chatId === run.chatId) && (!runner || runner === run.runner) && (!since || accepted >= momentOf(since)) && (!until || accepted < momentOf(until));
 	}
 
 	/** @param {Run} run */
@@ -270,7 +272,7 @@ async function showRuns(page) {
 
 	/** How many there are by status, where the overview knows. */
 	async function counts() {
-		const range = get("since"), plain = !get("hook") && !get("chatId") && !get("q") && !get("until") && (!range || Object.hasOwn(ranges, range));
+		const range = get("since"), plain = !get("hook") && !get("chatId") && !get("runner") && !get("q") && !get("until") && (!range || Object.hasOwn(ranges, range));
 		const f = plain ? await api.get("overview", { range: range || "1h" }, page.signal).then(answer => answer.figures, () => null) : null;
 		if (range !== get("since")) return;
 		const all = { ...f, timed_out: f?.timedOut ?? 0 };
@@ -300,7 +302,7 @@ async function showRuns(page) {
 	page.on("runs", event => {
 		if (fetching && !list.length) return;
 		for (const run of event.runs) take(run);
-		if (event.counts && !get("hook") && !get("chatId") && !get("q")) for (const name of ["queued", "running"]) showCount(name, event.counts[name]);
+		if (event.counts && !get("hook") && !get("chatId") && !get("runner") && !get("q")) for (const name of ["queued", "running"]) showCount(name, event.counts[name]);
 		if (event.skipped) look();
 		if (list.length > 500 && !held()) return load();
 		drawBar();
