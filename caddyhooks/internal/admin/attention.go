@@ -42,6 +42,7 @@ const (
 type attentionQuestion struct {
 	active    *settings.Active
 	failing   error                // why the store cannot be written to, nil if it can
+	diskLow   string               // that its disk is almost full, "" if it is not
 	down      []engine.RunnerState // runners that take on no turns
 	backlog   engine.Backlog
 	dead      int
@@ -64,7 +65,7 @@ func attentionItems(ctx context.Context, in *service.Instance, q attentionQuesti
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, kind := range [][]api.AttentionItem{storeItems(in, q), unreachableItems(in, q), pausedItems(q), dead, failing, notInForce(q.active),
+	for _, kind := range [][]api.AttentionItem{storeItems(q), unreachableItems(in, q), pausedItems(q), dead, failing, notInForce(q.active),
 		offItems(q.active), queueItems(in, q), refusedItems(ctx, in, q), warnings} {
 		items = append(items, kind[:min(len(kind), maxAttentionItems)]...)
 	}
@@ -205,12 +206,12 @@ func offItems(active *settings.Active) []api.AttentionItem {
 }
 
 // storeItems tells that the store can be read, and not written to.
-func storeItems(in *service.Instance, q attentionQuestion) []api.AttentionItem {
-	if q.failing == nil {
-		if why := in.Service.DiskLow(); why != "" {
-			return []api.AttentionItem{{Kind: api.StoreDiskLow, Severity: api.SeverityLate, Link: "#/overview", Text: why}}
-		}
+func storeItems(q attentionQuestion) []api.AttentionItem {
+	switch {
+	case q.failing == nil && q.diskLow == "":
 		return nil
+	case q.failing == nil:
+		return []api.AttentionItem{{Kind: api.StoreDiskLow, Severity: api.SeverityLate, Link: "#/overview", Text: q.diskLow}}
 	}
 	return []api.AttentionItem{{Kind: service.StoreProblem(q.failing), Severity: api.SeverityBad, Link: "#/runs?status=running",
 		Text:   "the store cannot be written to",

@@ -73,7 +73,7 @@ func overview(ctx context.Context, in *service.Instance, r api.OverviewRange, no
 		}
 	}
 	shown.Attention, shown.Dismissed, err = attentionItems(ctx, in, attentionQuestion{
-		active: active, failing: e.StoreFailing(), down: in.RunnersDown(), backlog: backlog, dead: dead,
+		active: active, failing: e.StoreFailing(), diskLow: in.Service.DiskLow(), down: in.RunnersDown(), backlog: backlog, dead: dead,
 		sum: &sum, since: begin, rangeName: r.Name, now: now, hideTexts: hideTexts,
 	})
 	return shown, err
