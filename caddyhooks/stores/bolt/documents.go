@@ -29,12 +29,13 @@ func decodeDocument(key, data []byte) (d engine.Document, err error) {
 	return d, nil
 }
 
-func (s documents) Load(ctx context.Context, kind string) (all []engine.Document, err error) {
+func (s documents) Load(ctx context.Context, kind string) ([]engine.Document, error) {
 	prefix := documentKey(kind, "")
 	if kind == "" {
 		prefix = nil
 	}
-	err = s.view(ctx, func(tx *bbolt.Tx) error {
+	var all []engine.Document // no result: a reader that nobody waits for any more goes on
+	err := s.view(ctx, func(tx *bbolt.Tx) error {
 		cursor := tx.Bucket(documentsBucket).Cursor()
 		for key, data := cursor.Seek(prefix); key != nil && bytes.HasPrefix(key, prefix); key, data = cursor.Next() {
 			document, err := decodeDocument(key, data)
