@@ -396,7 +396,8 @@ func (r *redelivery) all(cmd *cobra.Command) error {
 const maxWatched = 500
 
 func (r *redelivery) action(query url.Values) *bulkAction {
-	return &bulkAction{session: r.session, query: query, one: "delivery", many: "deliveries", plan: r.planAll, nothing: r.nothing, done: r.done}
+	return &bulkAction{session: r.session, query: query, one: "delivery", many: "deliveries", plan: r.planAll, nothing: r.nothing,
+		done: r.done}
 }
 
 func (r *redelivery) showDropped(*cobra.Command) error {

@@ -87,8 +87,8 @@ var (
 			for _, n := range b.Skipped {
 				skipped += n
 			}
-			return terminal.Line(c.When(b.StartedAt), b.State, b.Do, terminal.WithCommas(b.Done)+" of "+matching(b), terminal.WithCommas(skipped), b.By,
-				b.ID, terminal.Faint(terminal.ShortText(bulkFilter(b), maxReasonCell)))
+			return terminal.Line(c.When(b.StartedAt), b.State, b.Do, terminal.WithCommas(b.Done)+" of "+matching(b), terminal.WithCommas(skipped),
+				b.By, b.ID, terminal.Faint(terminal.ShortText(bulkFilter(b), maxReasonCell)))
 		},
 		word: func(b *api.Bulk) (string, string) { return b.ID, b.State + " " + b.Do },
 	}
