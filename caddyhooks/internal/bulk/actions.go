@@ -101,11 +101,15 @@ func (s *Actions) adopt(shared bool) {
 		s.mu.Lock()
 		_, here := s.here[a.ID]
 		last, seen := s.seen[a.ID]
-		if a.State == Running && !here && (!seen || last.revision != a.revision) {
+		adoptable := a.State == Running && !here
+		switch {
+		case !adoptable:
+			delete(s.seen, a.ID)
+		case !seen || last.revision != a.revision:
 			s.seen[a.ID] = sighting{a.revision, time.Now()}
 		}
 		s.mu.Unlock()
-		if a.State == Running && !here && (!shared || seen && last.revision == a.revision && time.Since(last.at) > silence) {
+		if adoptable && (!shared || seen && last.revision == a.revision && time.Since(last.at) > silence) {
 			s.begin(a)
 		}
 	}

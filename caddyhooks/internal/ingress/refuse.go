@@ -17,6 +17,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/refused"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/service"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // refuse answers a request that failed, and returns the status of the answer. It is noted unless it became a run.
@@ -90,7 +91,7 @@ func (q *hookRequest) keepRefused(r *http.Request, active *settings.Active, requ
 	}
 	hook := active.Hooks[request.Hook] // nil if no custom hook has the name
 	mask := refused.Mask{
-		Mark:        settings.HiddenSecret,
+		Mark:        text.Mask,
 		HidesHeader: func(name string) bool { return active.SecretHeaders.Has(name) || intake.MayHoldSecret(name) },
 		ShowsQuery:  func(name string) bool { return intake.ShowsQuery(hook, name) },
 		HideIn:      active.HideSecrets,

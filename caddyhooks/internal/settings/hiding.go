@@ -3,17 +3,16 @@ package settings
 import (
 	"strings"
 	"sync"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
-// HiddenSecret stands for a secret in what is kept of a request.
-const HiddenSecret = "••••" //nolint:gosec // is none
-
 // HideSecrets replaces the tokens and the secrets of hooks in a text of a caller.
-func (a *Active) HideSecrets(text string) string {
+func (a *Active) HideSecrets(sent string) string {
 	if a.secretTexts == nil {
-		return text
+		return sent
 	}
-	return a.secretTexts.replacer().Replace(text)
+	return a.secretTexts.replacer().Replace(sent)
 }
 
 // secretTexts are the secrets in force.
@@ -30,7 +29,7 @@ func newSecretTexts() *secretTexts {
 	s.replacer = sync.OnceValue(func() *strings.Replacer {
 		var pairs []string
 		for _, secret := range s.all {
-			pairs = append(pairs, secret, HiddenSecret)
+			pairs = append(pairs, secret, text.Mask)
 		}
 		return strings.NewReplacer(pairs...)
 	})
