@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -95,6 +96,11 @@ func TestDashboardSetsUpASender(t *testing.T) {
 		tab.WaitText("Saved.")
 	}
 	save()
+	row := func(secret int) string {
+		return fmt.Sprintf(`document.querySelectorAll('.tokens li')[%d]?.innerText ?? ''`, secret-1)
+	}
+	tab.Until("the first secret is used", `/secret 1\s+last used/.test(`+row(1)+`)`)
+	tab.Until("the second is not", `/secret 2\s+not used yet/.test(`+row(2)+`)`)
 	answers := func(secret string) int { return fromGitHub(d, secret, `{"action":"closed","n":"`+secret+`"}`).Status }
 	if one, two := answers(first), answers(second); one != http.StatusAccepted || two != http.StatusAccepted {
 		t.Errorf("with both secrets the answers are %d and %d", one, two)
@@ -103,14 +109,21 @@ func TestDashboardSetsUpASender(t *testing.T) {
 	tab.WaitText("removed when you save")
 	save()
 	tab.WaitNoText("secret 2")
+	tab.Until("the use of the second is shown", `/in force\s+last used/.test(`+row(1)+`)`)
 	if one, two := answers(first), answers(second); one != http.StatusUnauthorized || two != http.StatusAccepted {
 		t.Errorf("with the second secret alone the answers are %d and %d", one, two)
 	}
 
+	// The token that all hooks take is another one, which nobody has used.
+	d.look(tab, "#/settings")
+	tab.Until("the token is not used", `/in force\s+not used yet/.test(`+row(1)+`)`)
+	d.Accept(`{"message":"x"}`)
 	d.look(tab, "#/runs/refused")
 	tab.WaitText("ignored")
 	tab.WaitText("only $.action == 'closed'")
 	tab.Picture("ignored")
+	d.look(tab, "#/settings")
+	tab.Until("the use of the token is shown", `/in force\s+last used/.test(`+row(1)+`)`)
 	tab.WantNoComplaint()
 }
 
@@ -140,15 +153,26 @@ func TestDashboardSendsWhatTheSenderSends(t *testing.T) {
 	for _, header := range regexp.MustCompile(` -H '([^:']+): ([^']*)'`).FindAllStringSubmatch(command, -1) {
 		headers = append(headers, header[1], header[2])
 	}
-	if !strings.Contains(command, " -H 'X-Github-Delivery: ") {
-		t.Errorf("the command is %s", command)
+	guid := slices.Index(headers, "X-Github-Delivery") + 1
+	if guid == 0 {
+		t.Fatalf("the command is %s", command)
 	}
-	if resp := d.Request("POST", called[1], payload[1], headers...); resp.Status != http.StatusAccepted {
-		t.Errorf("%s is answered %d %s", command, resp.Status, resp.Body)
+	resp := d.Request("POST", called[1], payload[1], headers...)
+	if resp.Status != http.StatusAccepted {
+		t.Fatalf("%s is answered %d %s", command, resp.Status, resp.Body)
 	}
 	// What somebody changes is not replaced by an example any more.
 	tab.Fill("Payload", `{"issue":{"number":7}}`)
 	tab.WaitText("Issue 7 as issues")
+
+	// The id that GitHub lists its delivery by leads to the run; the test before it has another.
+	d.look(tab, "#/runs")
+	tab.Fill("Search", headers[guid])
+	tab.WaitText("1 run, newest first")
+	tab.Click("link", "issues")
+	tab.Until("the run is shown", fmt.Sprintf(`location.hash.startsWith('#/runs/%v')`, resp.Field(t, "runId")))
+	tab.WaitText(headers[guid])
+	tab.Wait("button", "Copy the request id")
 	tab.WantNoComplaint()
 }
 

@@ -135,6 +135,8 @@ function makeLines(name, label, sample, hint) {
 function makeSecrets(name, locked) {
 	/** Whether each of those that are saved stays. @type {boolean[]} */
 	let kept = [];
+	/** When each of them was last used. @type {Child[]} */
+	let uses = [];
 	let theirs = "", made = "";
 	const input = text({ id: `field-${name}`, disabled: locked, input: () => { if (input.value !== made) made = ""; draw(); } }), old = el("ul.tokens"), fresh = el("div.stack"), changed = () => input.dispatchEvent(new Event("input", { bubbles: true }));
 	const generate = button("Generate", () => { made = input.value = randomSecret(); changed(); }, { disabled: locked });
@@ -146,7 +148,7 @@ function makeSecrets(name, locked) {
 		input.placeholder = stay ? `${mask} is set; another works beside it` : "";
 		generate.hidden = Boolean(theirs);
 		put(fresh, theirs && !stay ? muted(`Paste the secret that ${theirs} shows you.`) : made && [muted("Give this to the sender now. It is shown once."), codeLine(made, "Copy the secret")]);
-		put(old, kept.map((stays, i) => el("li", mono(mask), muted(!stays ? "removed when you save" : kept.length > 1 ? `secret ${i + 1}` : "in force"), spring(),
+		put(old, kept.map((stays, i) => el("li", mono(mask), muted(!stays ? "removed when you save" : kept.length > 1 ? `secret ${i + 1}` : "in force"), uses[i], spring(),
 			!locked && button(stays ? "Remove" : "Keep", () => { kept[i] = !stays; changed(); }, { class: stays ? "small danger" : "small", "aria-label": `${stays ? "Remove" : "Keep"} secret ${i + 1}` }))));
 	}
 	const one = make(name, input, box, "Secret", {
@@ -167,6 +169,8 @@ function makeSecrets(name, locked) {
 		from: (sender = "") => { if (sender !== theirs) { theirs = sender; draw(); } },
 		/** The secret that was made just now. */
 		made: () => made,
+		/** @param {Child[]} told */
+		used: told => { uses = told; draw(); },
 		/** Shows a secret that was made just now, or forgets it. */
 		show: (secret = "") => { made = secret; draw(); },
 	});

@@ -83,6 +83,7 @@ export async function show(page) {
 		etag = tag;
 		for (const key of name ? ["pinned", "warnings"] : ["pinned", "warnings", "name", "hmacSecret", "authSecret"]) saved.delete(key);
 		reset();
+		if (name) lastUses(page, name).then(uses => { for (const one of secrets) one.used(uses); });
 	}
 	function reset() {
 		for (const [key, one] of fields) one.set(saved.get(key));
@@ -94,7 +95,7 @@ export async function show(page) {
 	const noHeader = () => value("authMode") === "hmac" && !value("hmacHeader") ? "Header must name the header that carries the signature" : "";
 
 	// The form
-	const header = el("div.row-21", of("hmacHeader").box, of("hmacPrefix").box), used = el("div"), proof = el("div.form", header, secrets.map(one => one.box), used);
+	const header = el("div.row-21", of("hmacHeader").box, of("hmacPrefix").box), proof = el("div.form", header, secrets.map(one => one.box));
 	const fold = (label = "", names = [""], words = () => /** @type {(string | false)[]} */ ([])) => {
 		const sum = el("span.muted");
 		const node = el("details.more", el("summary", label, sum), el("div.form", names.map(key => of(key).box)));
@@ -357,7 +358,6 @@ export async function show(page) {
 	if (list(kept?.requests).some(one => one.id === wanted)) source.value = wanted;
 	take();
 	for (const one of secrets) one.show(fresh);
-	if (name) lastUses(page, name).then(uses => put(used, uses.map((use, i) => el("div.small", uses.length > 1 ? `Secret ${i + 1}: ` : "", use))));
 	warn(advice);
 	if (!name) of("name").control.focus();
 	signal.addEventListener("abort", () => { if (name || !gone) [fresh, advice] = ["", []]; });
