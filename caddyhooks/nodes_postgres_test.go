@@ -4,10 +4,14 @@ package caddyhooks_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
 
@@ -82,6 +86,32 @@ func TestOverviewsOfTwoNodesAreAlike(t *testing.T) {
 		}
 	}
 	t.Errorf("the nodes tell\n%s\n%s", a, overview("b"))
+}
+
+func TestOverviewListsNodes(t *testing.T) {
+	s := nodeBeside(t, onPostgres(t), pinnedOn, hookstest.StartRunner(t, nil))
+	host, _ := os.Hostname()
+	for name, wanted := range map[string]string{"a": "false 0, true 1", "b": "false 1, true 0"} {
+		hookstest.Eventually(t, "node "+name+" knows both", func() bool { // and that none but a carries out a run any more
+			body := s.AdminRequest("GET", "/hooks/instances/"+name+"/overview", "").Body
+			var shown struct{ Nodes []api.Node }
+			if json.Unmarshal([]byte(body), &shown) != nil {
+				return false
+			}
+			var nodes []string
+			for _, node := range shown.Nodes {
+				if node.Host == host && !node.Silent {
+					nodes = append(nodes, fmt.Sprint(node.This, " ", node.Running))
+				}
+			}
+			slices.Sort(nodes)
+			return strings.Join(nodes, ", ") == wanted
+		})
+	}
+	out, _, err := command(t, "status", "--address", s.Admin, "--instance", "b")
+	if want := host + " (this one) 0"; err != nil || !strings.Contains(out, "nodes") || !strings.Contains(out, want) || strings.Contains(out, "running 1 of") {
+		t.Errorf("status lacks %q: %v\n%s", want, err, out)
+	}
 }
 
 // Event streams of a node tell of requests that another one refused.

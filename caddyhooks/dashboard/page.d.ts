@@ -246,6 +246,7 @@ interface Overview {
 	dismissed?: { code: string; setting: string; problem: string; link: string; dismissal: { reason: string; by?: string; at: string } }[];
 	series: { name: string; points: Point[] }[];
 	hooks: { name: string; action?: string; accepted: number; ended?: number; failed: number; medianSeconds: number | null; p95Seconds: number | null; p99Seconds: number | null; lastAt?: string; points: Point[] }[];
+	nodes?: { name: string; host: string; this?: boolean; silent?: boolean; joinedAt: string; seenAt: string; running: number }[];
 }
 /** A request that became no run and is kept. */
 interface KeptRequest {

@@ -273,6 +273,14 @@ func (e *Engine) StoreUnreachable() (since time.Time, changed <-chan struct{}, c
 // StoreSpaceIsLow tells how many bytes are free where the store is, if these are few.
 func (e *Engine) StoreSpaceIsLow() (free uint64, low bool) { return e.store.spaceIsLow() }
 
+// Nodes lists the nodes that work with the store, none if no others can.
+func (e *Engine) Nodes(ctx context.Context) ([]Node, error) {
+	if shared, ok := e.store.Store.(Shared); ok {
+		return shared.Nodes(ctx)
+	}
+	return nil, nil
+}
+
 // LimitHooks sets how many turns of each hook are carried out at once by this engine. A hook that is not named, or has 0, has no
 // limit of its own. Turns that are under way go on.
 func (e *Engine) LimitHooks(workers map[string]int) {

@@ -198,6 +198,23 @@ type OnDisk interface {
 	Space() (free, total uint64, err error)
 }
 
+// Shared is a Store that several nodes may work with.
+type Shared interface {
+	// Nodes lists the nodes, this one among them, by their host.
+	Nodes(ctx context.Context) ([]Node, error)
+}
+
+// Node is a process that works with a shared store.
+type Node struct {
+	Name     string // of its own, another one after each start
+	Host     string
+	This     bool // it is the one that was asked
+	Silent   bool // it has not been seen for some seconds, and has not left: what it has claimed is taken on by others
+	JoinedAt time.Time
+	SeenAt   time.Time
+	Running  int // chats in which it carries out a run
+}
+
 // spaceIsLow tells how many bytes are free where the store is, if these are few: less than 2 GB, and less than a twentieth of all.
 func (s *guardedStore) spaceIsLow() (free uint64, low bool) {
 	const few, part = 2 << 30, 20

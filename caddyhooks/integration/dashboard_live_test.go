@@ -75,6 +75,11 @@ func TestPageSaysThatTheStoreIsUnreachable(t *testing.T) {
 	if why := browsertest.Eval[int](tab, `document.querySelectorAll('.state .why').length`); why != 0 {
 		t.Error("the page still says why")
 	}
+	database.Exec(t, "postgres", `INSERT INTO hooks_default.node (name, host, alive_until, seen_at) VALUES ('other', 'web-2', now(), now() - interval '1 minute')`)
+	d.look(tab, "#/overview")
+	tab.WaitText("The node on web-2 was last seen")
+	tab.Until("the nodes are listed", `/web-2\s+silent/.test(document.querySelector('[data-row=other]').innerText) && document.querySelectorAll('[data-row] .tag').length > 0`)
+	tab.WantAccessible()
 	tab.Forgive("503")
 	tab.WantNoComplaint()
 }

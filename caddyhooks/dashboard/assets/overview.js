@@ -12,8 +12,8 @@ export async function show(page) {
 	let range = page.params.get("range") ?? "1h";
 	if (!ranges[range]) range = "1h";
 	const times = segment("Time", Object.entries(ranges).map(([value, [text]]) => [value, text]), range, pick);
-	const trouble = el("div"), tiles = el("div.tiles"), needs = el("div"), plots = el("div.grid-2"), hooks = el("div"), first = el("div");
-	put(page.main, head("Overview", pauseButton("all"), times), trouble, el("div.stack", first, tiles, needs, plots, hooks));
+	const trouble = el("div"), tiles = el("div.tiles"), needs = el("div"), plots = el("div.grid-2"), hooks = el("div"), nodes = el("div"), first = el("div");
+	put(page.main, head("Overview", pauseButton("all"), times), trouble, el("div.stack", first, tiles, needs, plots, hooks, nodes));
 
 	/** @type {ReturnType<typeof plotPanel>[]} */
 	let drawn = [];
@@ -43,6 +43,7 @@ export async function show(page) {
 		drawTiles();
 		drawPlots();
 		drawHooks();
+		drawNodes();
 		if (data.figures.accepted || data.hooks.some(hook => hook.lastAt)) {
 			put(first);
 			plots.hidden = false;
@@ -55,7 +56,7 @@ export async function show(page) {
 		/** @type {[path: string, params: Record<string, string>, name: string, value: string, detail: string, bad?: boolean][]} */
 		const six = [
 			["runs", { since: range }, "Accepted", number(f.accepted), `${number(Math.round(f.accepted / ranges[range][2] * 10) / 10)} per minute`],
-			["runs", { status: "running" }, "Running", number(f.running), `of ${count(f.workers, "worker")}`],
+			["runs", { status: "running" }, "Running", number(f.running), data.nodes?.[1] ? `on ${count(data.nodes.length, "node")}` : `of ${count(f.workers, "worker")}`],
 			["runs", { status: "queued" }, "Queued", number(f.queued), f.queued ? `oldest ${duration(f.oldestSeconds)}` : "none is waiting"],
 			["runs", { status: troubled, since: range }, f.expired ? "Failed, timed out, expired" : "Failed or timed out", number(bad), `${percent(bad, ended)} of runs`, bad > 0],
 			["runs", { status: "completed", since: range }, "Median duration", duration(f.medianSeconds), f.p95Seconds == null ? "no run ended" : [[95, f.p95Seconds], [99, f.p99Seconds]].map(([share, seconds]) => `${share} % within ${duration(seconds)}`.replaceAll(" ", "\u00a0")).join(", ")],
@@ -136,6 +137,14 @@ export async function show(page) {
 			el("span", { class: hook.failed > .05 * ended(hook) ? "bad-text" : "muted" }, percent(hook.failed, ended(hook))),
 			duration(hook.medianSeconds), duration(hook.p95Seconds), duration(hook.p99Seconds), spark(hook.points), since(hook.lastAt),
 		], { "data-row": hook.name })) }), el("a.small", { href: page.link("settings") }, "Webhooks")));
+	}
+
+	const nodeColumns = [["Node"], ["Running", "right"], ["Started", "right muted nowrap"], ["Last seen", "right muted nowrap"]];
+	/** The nodes that share a store, if there are several. */
+	function drawNodes() {
+		redraw(nodes, data.nodes?.[1] && panel("Nodes", table({ caption: "Nodes", columns: nodeColumns, rows: data.nodes.map(node => tr(nodeColumns, [
+			[el("span.name", node.host || node.name), " ", node.this && tag("this one"), node.silent && badge("bad", "silent")], number(node.running), since(node.joinedAt), since(node.seenAt),
+		], { "data-row": node.name })) })));
 	}
 
 	/** What to do on an instance that has seen nothing yet. */

@@ -43,6 +43,7 @@ type attentionQuestion struct {
 	active    *settings.Active
 	failing   error                // why the store cannot be written to, nil if it can
 	diskLow   string               // that its disk is almost full, "" if it is not
+	nodes     []engine.Node        // that share the store
 	down      []engine.RunnerState // runners that take on no turns
 	backlog   engine.Backlog
 	dead      int
@@ -65,7 +66,7 @@ func attentionItems(ctx context.Context, in *service.Instance, q attentionQuesti
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, kind := range [][]api.AttentionItem{storeItems(q), unreachableItems(in, q), pausedItems(q), dead, failing, notInForce(q.active),
+	for _, kind := range [][]api.AttentionItem{storeItems(q), silentItems(q), unreachableItems(in, q), pausedItems(q), dead, failing, notInForce(q.active),
 		offItems(q.active), queueItems(in, q), refusedItems(ctx, in, q), warnings} {
 		items = append(items, kind[:min(len(kind), maxAttentionItems)]...)
 	}
@@ -216,6 +217,18 @@ func storeItems(q attentionQuestion) []api.AttentionItem {
 	return []api.AttentionItem{{Kind: service.StoreProblem(q.failing), Severity: api.SeverityBad, Link: "#/runs?status=running",
 		Text:   "the store cannot be written to",
 		Detail: oneline.Of(q.failing.Error(), maxDetail)}}
+}
+
+// silentItems tells which nodes are gone without having said so.
+func silentItems(q attentionQuestion) (found []api.AttentionItem) {
+	for _, node := range q.nodes {
+		if node.Silent {
+			found = append(found, api.AttentionItem{Kind: api.NodeSilent, Severity: api.SeverityLate, Link: "#/overview",
+				Text:   fmt.Sprintf("the node on %s was last seen %s ago", cmp.Or(node.Host, "an unknown host"), q.now.Sub(node.SeenAt).Round(time.Second)),
+				Detail: "others carry out its runs"})
+		}
+	}
+	return found
 }
 
 // unreachableItems tells which agents take on no runs.

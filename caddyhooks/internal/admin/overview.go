@@ -72,9 +72,17 @@ func overview(ctx context.Context, in *service.Instance, r api.OverviewRange, no
 			hook.Points[i] = api.Point{At: at(i), Value: &accepted}
 		}
 	}
+	nodes, err := e.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range nodes {
+		shown.Nodes = append(shown.Nodes, api.Node{Name: n.Name, Host: n.Host, This: n.This, Silent: n.Silent,
+			JoinedAt: text.JSONTime(n.JoinedAt), SeenAt: text.JSONTime(n.SeenAt), Running: n.Running})
+	}
 	shown.Attention, shown.Dismissed, err = attentionItems(ctx, in, attentionQuestion{
-		active: active, failing: e.StoreFailing(), diskLow: in.Service.DiskLow(), down: in.RunnersDown(), backlog: backlog, dead: dead,
-		sum: &sum, since: begin, rangeName: r.Name, now: now, hideTexts: hideTexts,
+		active: active, failing: e.StoreFailing(), diskLow: in.Service.DiskLow(), nodes: nodes, down: in.RunnersDown(), backlog: backlog,
+		dead: dead, sum: &sum, since: begin, rangeName: r.Name, now: now, hideTexts: hideTexts,
 	})
 	return shown, err
 }

@@ -31,6 +31,7 @@ const (
 	StoreFailing      = "store_failing" // the last write failed
 	StoreReadOnly     = "store_read_only"
 	StoreDiskFull     = "store_disk_full"
+	NodeSilent        = "node_silent"    // another node is gone, and did not say that it stops
 	StoreDiskLow      = "store_disk_low" // the disk is almost full; the instance is ready all the same
 	QueueNearlyFull   = "queue_nearly_full"
 	RunnerUnreachable = "runner_unreachable"

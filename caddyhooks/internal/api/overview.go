@@ -34,6 +34,18 @@ type Overview struct {
 	Dismissed   []Warning       `json:"dismissed,omitempty"` // warnings that are no attention items any more
 	Series      []Series        `json:"series"`
 	Hooks       []HookFigures   `json:"hooks"`
+	Nodes       []Node          `json:"nodes,omitempty"` // of a store that nodes share
+}
+
+// Node is a process that works with a shared store.
+type Node struct {
+	Name     string     `json:"name"` // another one after each start
+	Host     string     `json:"host"`
+	This     bool       `json:"this,omitempty"`   // it is the one that answers
+	Silent   bool       `json:"silent,omitempty"` // it has not been seen for ten seconds, and did not say that it stops
+	JoinedAt *time.Time `json:"joinedAt"`
+	SeenAt   *time.Time `json:"seenAt"`
+	Running  int        `json:"running"` // runs
 }
 
 // Figures are counts of the range, but for running, queued, pending and dead, which are of now.

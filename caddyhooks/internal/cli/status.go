@@ -72,6 +72,7 @@ type overview struct {
 	Figures   api.Figures         `json:"figures"`
 	Attention []api.AttentionItem `json:"attention"`
 	Dismissed []api.Warning       `json:"dismissed,omitempty"`
+	Nodes     []api.Node          `json:"nodes,omitempty"`
 	Hooks     []struct {
 		api.HookFigures
 		Points json.RawMessage `json:"points,omitempty"` // which only pages draw
@@ -213,7 +214,11 @@ func figureLines(o *overview) [][]terminal.Text {
 	if f.Queued > 0 {
 		queue = append(queue, plain("oldest "+terminal.Roughly(terminal.InUnits(f.OldestSeconds))))
 	}
-	queue = append(queue, plain("running "+terminal.WithCommas(f.Running)+" of "+terminal.WithCommas(f.Workers)))
+	running := "running " + terminal.WithCommas(f.Running)
+	if len(o.Nodes) < 2 { // others may have other numbers of workers
+		running += " of " + terminal.WithCommas(f.Workers)
+	}
+	queue = append(queue, plain(running))
 
 	failed := f.Failed + f.TimedOut + f.Expired
 	notGood := plain("0 failed")
@@ -231,8 +236,34 @@ func figureLines(o *overview) [][]terminal.Text {
 	if f.Dead > 0 {
 		dead = terminal.Bad(terminal.WithCommas(f.Dead) + " dead")
 	}
-	return [][]terminal.Text{queue, runs, line(plain("sent out"), plain(terminal.WithCommas(f.Delivered)+" delivered"),
+	lines := [][]terminal.Text{queue, runs, line(plain("sent out"), plain(terminal.WithCommas(f.Delivered)+" delivered"),
 		plain(terminal.WithCommas(f.Pending)+" pending"), dead)}
+	if len(o.Nodes) > 1 {
+		lines = append(lines, nodesLine(o.Nodes))
+	}
+	return lines
+}
+
+// mostNodes is how many nodes are named.
+const mostNodes = 8
+
+// nodesLine has the nodes with how many runs each carries out.
+func nodesLine(nodes []api.Node) []terminal.Text {
+	line := []terminal.Text{terminal.Plain("nodes"), terminal.Plain(terminal.WithCommas(len(nodes)))}
+	for i, node := range nodes {
+		name := cmp.Or(node.Host, node.Name)
+		switch {
+		case i == mostNodes:
+			return append(line, terminal.Plain("…"))
+		case node.Silent:
+			line = append(line, terminal.Bad(name+" silent"))
+		case node.This:
+			line = append(line, terminal.Plain(name+" (this one) "+terminal.WithCommas(node.Running)))
+		default:
+			line = append(line, terminal.Plain(name+" "+terminal.WithCommas(node.Running)))
+		}
+	}
+	return line
 }
 
 // showAttention prints what needs the operator, and the command that shows more.

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -21,6 +22,7 @@ type database struct {
 	dsn        dsn.DSN
 	schema     string // its name
 	node       string // the name of this opening
+	host       string
 	release    *release
 	checksOnly bool // the schema is not brought up to date here
 	migration  waitingMigration
@@ -38,7 +40,9 @@ var callTime = 5 * time.Second
 func newDatabase(n dsn.DSN, schema string) *database {
 	var name [9]byte
 	_, _ = rand.Read(name[:]) // never fails
-	d := &database{dsn: n, schema: schema, node: base64.RawURLEncoding.EncodeToString(name[:]), release: thisRelease, listens: true}
+	host, _ := os.Hostname()
+	d := &database{dsn: n, schema: schema, node: base64.RawURLEncoding.EncodeToString(name[:]), host: dbText(host), release: thisRelease,
+		listens: true}
 	d.connections.init(n)
 	d.outage.init()
 	return d

@@ -3,6 +3,7 @@
 package postgres
 
 import (
+	"os"
 	"testing"
 	"time"
 
@@ -53,7 +54,25 @@ func TestNodeThatFellSilentIsForgottenUntilItGoesOn(t *testing.T) {
 	if err := a.Streams().Send(t.Context(), run, frame); err != nil {
 		t.Fatal(err)
 	}
+	wantNodes := func(of *store, silent bool) {
+		t.Helper()
+		nodes, err := of.Nodes(t.Context())
+		seen := make(map[string]engine.Node)
+		for _, n := range nodes {
+			seen[n.Name] = n
+		}
+		host, _ := os.Hostname()
+		if n := seen[b.node]; err != nil || len(nodes) != 2 || n.Silent != silent || n.Host != host || n.JoinedAt.IsZero() || n.SeenAt.IsZero() {
+			t.Errorf("nodes are %+v: %v", nodes, err)
+		}
+		if seen[a.node].This != (of == a) || seen[b.node].This != (of == b) {
+			t.Errorf("the node that was asked is not marked: %+v", nodes)
+		}
+	}
+	wantNodes(a, false)
+	wantNodes(b, false)
 	a.advance(t, time.Minute)
+	wantNodes(a, true)
 	a.wants(t, run, false)
 	waitFor(t, "node a takes itself for alone", a.watch.isLone.Load)
 	a.advance(t, 10*time.Minute)

@@ -147,7 +147,7 @@ func (w *watch) beat(ctx context.Context, asked request) error {
 	err := w.on(watchCalls).query(ctx, func(rows pgx.Rows) error {
 		return rows.Scan(&at, &isNew, &revision, &claimable, &due, &cancelled, &ended, &others, &follows, &numbers,
 			&frames, &frameRuns, &turns, &ats, &saids, &texts, &overs)
-	}, "SELECT * FROM @.pulse_1($1, $2, $3, $4, $5, $6)", w.node, w.release.version(), asked.full, watched, p.others, mostFrames)
+	}, "SELECT * FROM @.pulse_1($1, $2, $3, $4, $5, $6, $7)", w.node, w.host, w.release.version(), asked.full, watched, p.others, mostFrames)
 	if err != nil {
 		return err // the next one is a full one
 	}
@@ -187,3 +187,20 @@ func (w *watch) beat(ctx context.Context, asked request) error {
 	}
 	return nil
 }
+
+// mostNodes is how many nodes are listed.
+const mostNodes = 100
+
+// Nodes lists the nodes that work with the store.
+func (s *store) Nodes(ctx context.Context) (nodes []engine.Node, err error) {
+	err = s.on(readCalls).query(ctx, func(rows pgx.Rows) error {
+		var n engine.Node
+		err := rows.Scan(&n.Name, &n.Host, &n.JoinedAt, &n.SeenAt, &n.Silent, &n.Running)
+		n.This = n.Name == s.node
+		nodes = append(nodes, n)
+		return err
+	}, "SELECT * FROM @.nodes_1($1)", mostNodes)
+	return nodes, err
+}
+
+var _ engine.Shared = (*store)(nil)

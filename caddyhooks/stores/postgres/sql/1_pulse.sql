@@ -135,6 +135,7 @@ CREATE INDEX frame_node ON frame (node, id);
 -- asked after the word of another node.
 CREATE FUNCTION pulse_1(
 	p_node    text,
+	p_host    text,    -- the machine that it is on
 	p_version int,
 	p_full    boolean,
 	p_watched text[],  -- runs
@@ -168,8 +169,8 @@ BEGIN
 		PERFORM durable_1(); -- ends that it tells of are on the synchronous standby then, too
 		o_is_new := NOT EXISTS (SELECT FROM node WHERE name = p_node AND is_there_1(seen_at, o_at));
 		-- Whether callers wait at the node is not said by a pulse: a node that renews nothing answers nobody.
-		INSERT INTO node (name, version, alive_until, seen_at) VALUES (p_node, p_version, o_at, o_at)
-		ON CONFLICT (name) DO UPDATE SET version = p_version, seen_at = o_at;
+		INSERT INTO node (name, host, version, alive_until, seen_at) VALUES (p_node, p_host, p_version, o_at, o_at)
+		ON CONFLICT (name) DO UPDATE SET host = p_host, version = p_version, seen_at = o_at;
 		o_claimable := EXISTS (SELECT FROM queue WHERE turn IS NOT NULL)
 			OR EXISTS (SELECT FROM queue WHERE due_at <= o_at)
 			OR EXISTS (SELECT FROM queue WHERE node IS NOT NULL AND head AND lease_until <= o_at);
@@ -193,6 +194,17 @@ BEGIN
 			array_agg(t.said ORDER BY t.id), array_agg(t.text ORDER BY t.id), array_agg(t.over ORDER BY t.id)
 		INTO o_frames, o_runs, o_turns, o_ats, o_saids, o_texts, o_overs FROM taken t;
 	END IF;
+END $$;
+
+-- nodes_1 lists the nodes that have not left, those included that were not seen for a while.
+CREATE FUNCTION nodes_1(p_limit int, OUT o_name text, OUT o_host text, OUT o_joined_at timestamptz, OUT o_seen timestamptz, OUT o_silent boolean, OUT o_running bigint)
+RETURNS SETOF record LANGUAGE plpgsql STABLE SET search_path FROM CURRENT
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off AS $$
+BEGIN
+	RETURN QUERY
+		WITH running AS MATERIALIZED (SELECT q.node, count(*) AS runs FROM queue q WHERE q.node IS NOT NULL AND q.head GROUP BY q.node)
+		SELECT n.name, n.host, n.joined_at, n.seen_at, NOT is_there_1(n.seen_at, clock_1()), coalesce(r.runs, 0)
+		FROM node n LEFT JOIN running r ON r.node = n.name WHERE n.seen_at > '-infinity' ORDER BY n.host, n.joined_at, n.name LIMIT p_limit;
 END $$;
 
 -- unfinished_1 returns which of some runs have not ended.

@@ -22,7 +22,9 @@ END $do$;
 -- node alone, on one of its connections, so that nodes do not wait for each other.
 CREATE TABLE node (
 	name        text PRIMARY KEY,
+	host        text NOT NULL DEFAULT '',
 	version     int NOT NULL DEFAULT 1,
+	joined_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
 	alive_until timestamptz NOT NULL,               -- as its last renewal says: until then callers that wait at it are answered
 	seen_at     timestamptz NOT NULL DEFAULT '-infinity', -- its last pulse
 	follows     bigint NOT NULL DEFAULT 0           -- another number whenever it follows other runs
