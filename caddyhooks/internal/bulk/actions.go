@@ -296,9 +296,12 @@ func (s *Actions) begin(a *Action) {
 	s.all.Go(func() {
 		defer cancel(nil)
 		w := &work{Actions: s, action: a}
-		w.carryOut(ctx, cancel)
+		resumed := w.carryOut(ctx, cancel)
 		s.mu.Lock()
 		delete(s.here, a.ID)
 		s.mu.Unlock()
+		if resumed {
+			s.begin(a)
+		}
 	})
 }

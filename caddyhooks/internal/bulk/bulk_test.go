@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"reflect"
 	"strings"
 	"sync"
@@ -343,10 +344,37 @@ func TestAStoppedActionGoesOnWhereItWas(t *testing.T) {
 	})
 }
 
-// mortal is a store that fails from some call on, as if the process was killed: what was done by then is done.
+// Whoever resumes an action at once, while it is still being stopped, need not wait for somebody to find it.
+func TestAnActionThatIsResumedAtOnceGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, shared{memory.New().Store()})
+		w.add(1000, 7)
+		w.config.Limits.Queue = 300
+		w.Attach(w.config)
+		w.hangs.Store(true)
+		id := w.start(newAction(bulk.Again, "failed"))
+		time.Sleep(time.Minute)
+		for range 10 {
+			if _, err := w.bulk.Stop(t.Context(), id, "me"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.bulk.Resume(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if a := w.get(id); a.State != bulk.Running || a.Node != w.store.Node() || !a.EndedAt.IsZero() {
+				t.Fatalf("it goes on as %+v", a)
+			}
+		}
+	})
+}
+
+// mortal is a store that fails from some call on, as if the process was killed: what was done by then is done. From another call on
+// it may be down, and answers of calls that were under way are lost.
 type mortal struct {
 	engine.Store
-	calls, lives *atomic.Int64
+	calls, lives, breaks *atomic.Int64
+	down                 *atomic.Bool
 }
 
 var errKilled = errors.New("killed")
@@ -355,7 +383,37 @@ func (m mortal) alive() error {
 	if m.calls.Add(1) > m.lives.Load() {
 		return errKilled
 	}
+	if m.down.Load() {
+		return engine.ErrUnreachable
+	}
 	return nil
+}
+
+// answer is the error of a call that was made.
+func (m mortal) answer(err error) error {
+	if m.calls.Load() < m.breaks.Load() {
+		return err
+	}
+	m.down.Store(true)
+	return engine.ErrUnreachable
+}
+
+// newMortal is a node beside w that can be killed.
+func (w *world) newMortal(store engine.Store, lives int64) (m mortal, actions *bulk.Actions, kill func()) {
+	m = mortal{Store: store, calls: new(atomic.Int64), lives: new(atomic.Int64), breaks: new(atomic.Int64), down: new(atomic.Bool)}
+	m.lives.Store(lives)
+	m.breaks.Store(math.MaxInt64)
+	e := engine.New(m)
+	config := w.config
+	config.Workers = 0
+	e.Attach(config)
+	actions = bulk.New(e, m, zap.NewNop)
+	return m, actions, func() {
+		m.lives.Store(0)
+		go e.Stop()
+		go actions.Close()
+		time.Sleep(time.Minute)
+	}
 }
 
 type (
@@ -381,35 +439,37 @@ func (m mortalRuns) AddAll(ctx context.Context, runs []*engine.Run, terms engine
 	if err := m.alive(); err != nil {
 		return err
 	}
-	return m.Runs.AddAll(ctx, runs, terms)
+	return m.answer(m.Runs.AddAll(ctx, runs, terms))
 }
 
 func (m mortalRuns) End(ctx context.Context, claim *engine.Claim, end engine.End, next engine.Batch) ([]*engine.Claim, error) {
 	if err := m.alive(); err != nil {
 		return nil, err
 	}
-	return m.Runs.End(ctx, claim, end, next)
+	claims, err := m.Runs.End(ctx, claim, end, next)
+	return claims, m.answer(err)
 }
 
 func (m mortalDeliveries) Retry(ctx context.Context, id string, body *string) (*engine.Delivery, error) {
 	if err := m.alive(); err != nil {
 		return nil, err
 	}
-	return m.Deliveries.Retry(ctx, id, body)
+	d, err := m.Deliveries.Retry(ctx, id, body)
+	return d, m.answer(err)
 }
 
 func (m mortalDeliveries) Drop(ctx context.Context, id string) error {
 	if err := m.alive(); err != nil {
 		return err
 	}
-	return m.Deliveries.Drop(ctx, id)
+	return m.answer(m.Deliveries.Drop(ctx, id))
 }
 
 func (m mortalDocuments) Save(ctx context.Context, documents ...engine.Document) error {
 	if err := m.alive(); err != nil {
 		return err
 	}
-	return m.Documents.Save(ctx, documents...)
+	return m.answer(m.Documents.Save(ctx, documents...))
 }
 
 // Whenever the process is killed, the next one goes on, nothing is done twice, and the counts are exact.
@@ -430,23 +490,14 @@ func TestAKilledActionGoesOnWithExactCounts(t *testing.T) {
 					all -= first.running()
 				}
 				first.mended.Store(verb == bulk.Retry)
-				calls, last := new(atomic.Int64), new(atomic.Int64)
-				last.Store(lives)
-				killed := mortal{Store: data.Store(), calls: calls, lives: last}
-				e := engine.New(killed)
-				config := first.config
-				config.Workers = 0
-				e.Attach(config)
-				actions := bulk.New(e, killed, zap.NewNop)
+				_, actions, kill := first.newMortal(data.Store(), lives)
 				started, err := actions.Start(t.Context(), newAction(verb, statuses...))
 				if err != nil {
 					t.Fatal(err)
 				}
 				time.Sleep(time.Minute)
 				synctest.Wait()
-				go e.Stop()
-				go actions.Close()
-				time.Sleep(time.Minute)
+				kill()
 
 				first.bulk.Adopt()
 				first.ends(started.ID, all, nil)
@@ -463,6 +514,94 @@ func TestAKilledActionGoesOnWithExactCounts(t *testing.T) {
 			})
 		}
 	}
+}
+
+// An action that is in the midst of a page knows that it is: the counts stay exact if it is killed after it was stopped and resumed there.
+func TestAnActionIsKilledInTheMidstOfAPageItHasResumed(t *testing.T) {
+	for lives := int64(3); lives < 60; lives += 7 {
+		synctest.Test(t, func(t *testing.T) {
+			data := memory.New()
+			w := newWorld(t, data.Store())
+			w.add(100, 10)
+			w.config.Limits.Chat = 5 // so that half of a page is started
+			w.Attach(w.config)
+			w.hangs.Store(true)
+			id := w.start(newAction(bulk.Again, "failed"))
+			time.Sleep(time.Minute)
+			if _, err := w.bulk.Stop(t.Context(), id, "me"); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if a := w.get(id); a.Done == 0 || len(a.Page) == 0 {
+				t.Fatalf("it was stopped as %+v", a)
+			}
+			w.config.Limits.Chat = 0
+			w.Attach(w.config)
+			_, actions, kill := w.newMortal(data.Store(), lives)
+			if _, err := actions.Resume(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			kill()
+			w.bulk.Adopt()
+			w.ends(id, 100, nil)
+		})
+	}
+}
+
+// What was done although its answer was lost is counted once, also by whoever goes on after a kill.
+func TestAnActionIsKilledAfterAnswersWereLost(t *testing.T) {
+	for _, verb := range []bulk.Verb{bulk.Again, bulk.Retry, bulk.Drop} {
+		synctest.Test(t, func(t *testing.T) {
+			data := memory.New()
+			w := newWorld(t, data.Store())
+			w.add(300, 300)
+			m, actions, kill := w.newMortal(data.Store(), 10_000)
+			m.breaks.Store(20)
+			statuses := map[bulk.Verb]string{bulk.Again: "failed", bulk.Retry: "dead", bulk.Drop: "dead"}
+			w.mended.Store(true)
+			started, err := actions.Start(t.Context(), newAction(verb, statuses[verb]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Second)
+			m.breaks.Store(math.MaxInt64)
+			m.lives.Store(m.calls.Load() + 40)
+			m.down.Store(false)
+			time.Sleep(time.Minute)
+			kill()
+			w.bulk.Adopt()
+			w.ends(started.ID, 300, nil)
+		})
+	}
+}
+
+// Whoever goes on after a kill tells deliveries that have arrived again from those that still are to be repeated.
+func TestAKilledActionRepeatsDeliveriesOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		data := memory.New()
+		w := newWorld(t, data.Store())
+		w.mended.Store(true)
+		w.add(300, 300)
+		for repeats := 2; repeats < 5; repeats++ {
+			time.Sleep(time.Minute)
+			_, actions, kill := w.newMortal(data.Store(), 100)
+			started, err := actions.Start(t.Context(), newAction(bulk.Retry, "delivered"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+			kill()
+			w.bulk.Adopt()
+			w.ends(started.ID, 300, nil)
+			time.Sleep(time.Minute)
+			for id, n := range w.sent {
+				if n != repeats {
+					t.Fatalf("%s was sent %d times, not %d", id, n, repeats)
+				}
+			}
+		}
+	})
 }
 
 // shared is a store that other nodes may work with.

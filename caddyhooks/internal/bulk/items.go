@@ -30,11 +30,11 @@ func (w *work) do(ctx context.Context, i *item) (skip Skip, err error) {
 }
 
 func (w *work) again(ctx context.Context, record *engine.Record) (Skip, error) {
-	if w.tried && record.AgainAs != "" { // it was not when the page was listed
-		return notSkipped, nil
-	}
 	for {
 		err := w.engine.RunAgainOnce(ctx, record, w.action.How)
+		if w.tried && errors.Is(err, engine.ErrRunAgain) { // it was not when the page was listed
+			return notSkipped, nil
+		}
 		if !errors.Is(err, engine.ErrQueueFull) && !errors.Is(err, engine.ErrChatFull) {
 			return whyNotAgain(err)
 		}
@@ -111,7 +111,8 @@ func (w *work) cancel(ctx context.Context, record *engine.Record) (Skip, error) 
 func (w *work) retry(ctx context.Context, id string) (Skip, error) {
 	if w.tried {
 		d, err := w.engine.Delivery(ctx, id)
-		if err == nil && !w.action.Deliveries.Selects(d) {
+		repeated := err == nil && d.Repeats > 0 && !d.TriedAt.Before(w.action.StartedAt) // and it is one of those that have arrived again
+		if err == nil && (repeated || !w.action.Deliveries.Selects(d)) {
 			return notSkipped, nil // it was one of those before
 		}
 	}

@@ -27,10 +27,10 @@ type work struct {
 // pageSize is how many are done at once. They share what it costs to write to the disk.
 const pageSize = 128
 
-// carryOut brings the action to its end, or to where it is stopped.
-func (w *work) carryOut(ctx context.Context, cancel context.CancelCauseFunc) {
+// carryOut brings the action to its end, or to where it is stopped. It reports whether an operator has resumed it meanwhile.
+func (w *work) carryOut(ctx context.Context, cancel context.CancelCauseFunc) (resumed bool) {
 	w.tried = w.action.Tried
-	err := w.update(ctx, func(a *Action) { a.Node = w.store.Node() })
+	err := w.update(ctx, func(a *Action) { a.Node, a.Tried, a.EndedAt = w.store.Node(), len(a.Page) > 0, time.Time{} })
 	if err == nil {
 		var beat sync.WaitGroup
 		beating, still := context.WithCancel(ctx)
@@ -49,17 +49,17 @@ func (w *work) carryOut(ctx context.Context, cancel context.CancelCauseFunc) {
 		err = cause
 	}
 	if errors.Is(err, errTaken) {
-		return
+		return false
 	}
-	w.conclude(err)
+	return w.conclude(err)
 }
 
-// conclude stores how the action ended.
-func (w *work) conclude(err error) {
+// conclude stores how the action ended, and reports whether it goes on since an operator has resumed it.
+func (w *work) conclude(err error) (resumed bool) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(w.base), silence)
 	defer stop()
-	_ = w.update(ctx, func(a *Action) { // if it cannot be stored, somebody goes on where it was
-		a.Node, a.Waiting = "", ""
+	stored := w.update(ctx, func(a *Action) { // if it cannot be stored, somebody goes on where it was
+		a.Node, a.Waiting, a.Tried = "", "", w.tried
 		switch {
 		case err == nil:
 			a.State, a.EndedAt = Done, time.Now().UTC()
@@ -75,6 +75,7 @@ func (w *work) conclude(err error) {
 		w.log().Info("bulk action ended", zap.String("bulk", a.ID), zap.String("do", string(a.Do)), zap.String("state", string(a.State)),
 			zap.Int("done", a.Done), zap.Any("skipped", a.Skipped), zap.String("error", a.Error))
 	}
+	return stored == nil && errors.Is(err, errStopped) && w.action.State == Running
 }
 
 // update changes the action and stores it. errStopped says that an operator has stopped it, and errTaken that another node carries it out.
@@ -96,7 +97,7 @@ func (w *work) update(ctx context.Context, edit func(*Action)) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		default: // a store that is full or unreachable may be back; the engine tells of it
-			if !w.sleep(ctx, time.Second) {
+			if !w.rest(ctx) {
 				return context.Cause(ctx)
 			}
 			continue
@@ -115,13 +116,20 @@ func (w *work) takeWord(ctx context.Context) error {
 		return errTaken
 	}
 	if err != nil {
-		if !w.sleep(ctx, time.Second) {
+		if !w.rest(ctx) {
 			return context.Cause(ctx)
 		}
 		return nil
 	}
 	w.action.revision, w.action.State, w.action.StoppedBy = stored.revision, stored.State, stored.StoppedBy
 	return nil
+}
+
+// rest waits a moment for the store, and leaves the action to others meanwhile.
+func (w *work) rest(ctx context.Context) bool {
+	w.mu.Unlock()
+	defer w.mu.Lock()
+	return w.sleep(ctx, time.Second)
 }
 
 func (w *work) eachPage(ctx context.Context) error {
@@ -161,12 +169,12 @@ func (w *work) eachPage(ctx context.Context) error {
 		results := w.doPage(ctx)
 		w.mu.Lock()
 		a.count(results.skips...)
-		a.Page, a.Tried, a.Waiting = results.left, false, "" // stored with the next page, or with the end
+		a.Page, a.Tried, a.Waiting = results.left, len(results.left) > 0, "" // stored with the next page, or with the end
+		w.tried = a.Tried && (w.tried || results.tried)
 		w.mu.Unlock()
 		if err := cmp.Or(context.Cause(ctx), results.err); !w.bears(ctx, err) {
 			return err
 		}
-		w.tried = w.tried && results.err != nil || errors.Is(results.err, engine.ErrUnreachable) // which may have come after the deed
 	}
 }
 
@@ -232,6 +240,7 @@ func (w *work) countMatching(ctx context.Context) (n int, err error) {
 type pageResults struct {
 	skips []Skip   // one for each item that it came to
 	left  []string // the ids of the others
+	tried bool     // some of those may be done: their errors may have come after the deed
 	err   error    // the first that is not one of an item alone
 }
 
@@ -298,7 +307,8 @@ func (w *work) doGroups(ctx context.Context, groups map[string][]*item, results 
 		all.Go(func() {
 			for n, i := range group {
 				skip, err := notSkipped, context.Cause(ctx)
-				if err == nil {
+				tries := err == nil
+				if tries {
 					skip, err = w.do(ctx, i)
 				}
 				mu.Lock()
@@ -308,7 +318,7 @@ func (w *work) doGroups(ctx context.Context, groups map[string][]*item, results 
 					for _, rest := range group[n:] {
 						results.left = append(results.left, rest.id)
 					}
-					results.err = cmp.Or(results.err, err)
+					results.err, results.tried = cmp.Or(results.err, err), results.tried || tries && i.err == nil
 				}
 				mu.Unlock()
 				if err != nil {
