@@ -25,9 +25,15 @@ type Actions struct {
 	all  sync.WaitGroup
 
 	mu            sync.Mutex
-	here          map[string]context.CancelCauseFunc // carried out by this node
-	seen          map[string]sighting                // carried out by others
+	here          map[string]*carried // carried out by this node
+	seen          map[string]sighting // carried out by others
 	adopts, ended bool
+}
+
+// carried is an action that this node carries out.
+type carried struct {
+	cancel context.CancelCauseFunc
+	next   *Action // the action as it was resumed while it was being stopped
 }
 
 // sighting is the last sign of life of an action that another node carries out.
@@ -58,7 +64,7 @@ var (
 
 // New has the actions of an engine, which works on store. Nothing is carried out before Start or Adopt.
 func New(e *engine.Engine, store engine.Store, log func() *zap.Logger) *Actions {
-	s := &Actions{engine: e, store: store, log: log, here: make(map[string]context.CancelCauseFunc), seen: make(map[string]sighting)}
+	s := &Actions{engine: e, store: store, log: log, here: make(map[string]*carried), seen: make(map[string]sighting)}
 	s.base, s.stop = context.WithCancel(context.Background())
 	return s
 }
@@ -233,10 +239,10 @@ func (s *Actions) Stop(ctx context.Context, id, by string) (*Action, error) {
 		return nil, err
 	}
 	s.mu.Lock()
-	cancel := s.here[id]
+	here := s.here[id]
 	s.mu.Unlock()
-	if cancel != nil {
-		cancel(errStopped)
+	if here != nil {
+		here.cancel(errStopped)
 	}
 	s.log().Info("bulk action stopped", zap.String("bulk", id), zap.String("by", by))
 	return a, nil
@@ -283,15 +289,20 @@ func (s *Actions) change(ctx context.Context, id string, edit func(*Action) erro
 	}
 }
 
-// begin carries out an action on this node, unless it does so already.
+// begin carries out an action on this node. If it still does so, it begins when that has ended.
 func (s *Actions) begin(a *Action) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended || s.here[a.ID] != nil {
+	if here := s.here[a.ID]; here != nil {
+		here.next = a
+		return
+	}
+	if s.ended {
 		return
 	}
 	ctx, cancel := context.WithCancelCause(s.base)
-	s.here[a.ID] = cancel
+	here := &carried{cancel: cancel}
+	s.here[a.ID] = here
 	delete(s.seen, a.ID)
 	s.all.Go(func() {
 		defer cancel(nil)
@@ -299,9 +310,13 @@ func (s *Actions) begin(a *Action) {
 		resumed := w.carryOut(ctx, cancel)
 		s.mu.Lock()
 		delete(s.here, a.ID)
+		next := here.next
 		s.mu.Unlock()
 		if resumed {
-			s.begin(a)
+			next = a // which has what was done since
+		}
+		if next != nil {
+			s.begin(next)
 		}
 	})
 }

@@ -78,7 +78,8 @@ func (w *work) conclude(err error) (resumed bool) {
 	return stored == nil && errors.Is(err, errStopped) && w.action.State == Running
 }
 
-// update changes the action and stores it. errStopped says that an operator has stopped it, and errTaken that another node carries it out.
+// update changes the action and stores it. errStopped says that an operator has stopped it, and errTaken that another node carries it
+// out, or has.
 func (w *work) update(ctx context.Context, edit func(*Action)) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -112,7 +113,10 @@ func (w *work) update(ctx context.Context, edit func(*Action)) error {
 // takeWord reads what an operator wants of the action by now.
 func (w *work) takeWord(ctx context.Context) error {
 	stored, err := w.Get(ctx, w.action.ID)
-	if errors.Is(err, ErrNotFound) || err == nil && stored.Node != "" && stored.Node != w.store.Node() {
+	isOthers := func() bool {
+		return stored.Node != "" && stored.Node != w.store.Node() || stored.State == Done || stored.State == Failed
+	}
+	if errors.Is(err, ErrNotFound) || err == nil && isOthers() {
 		return errTaken
 	}
 	if err != nil {
