@@ -23,6 +23,7 @@ type Delivery struct {
 	Callback  string // the URL to post to, or "":
 	Channel   string // the channel to use …
 	To        string // … and the chat on it
+	Progress  string // what the channel posted there when the run began, as its Begin returned it; Send replaces it with the answer
 
 	ContentType string
 	Body        string
@@ -131,7 +132,7 @@ func (d *Delivery) Settled(pause time.Duration, now time.Time) *Delivery {
 func (d *Delivery) Retried(body *string, now time.Time) *Delivery {
 	retried := *d
 	if d.Status == Delivered {
-		retried.Body, retried.Sent, retried.Repeats = *body, 0, d.Repeats+1
+		retried.Body, retried.Sent, retried.Progress, retried.Repeats = *body, 0, "", d.Repeats+1
 	}
 	retried.Status, retried.Restart, retried.Due, retried.Token = Pending, d.Attempt, now, ""
 	return &retried
@@ -218,6 +219,25 @@ type Channel interface {
 	Sender
 	// ValidTo reports whether to can be a chat of this channel, with an error fit to be shown to a caller.
 	ValidTo(to string) error
+}
+
+// ProgressChannel is a Channel that can say in a chat that an answer is being worked on. Nothing waits for it, and nothing is tried twice.
+type ProgressChannel interface {
+	// Begin posts text, or what else the service has for that, and returns how to find it again: at most MaxProgress bytes, "" if there is
+	// nothing to replace or to remove. With an error nothing was posted, as far as is known.
+	Begin(ctx context.Context, to, text string) (progress string, err error)
+	// Withdraw removes what Begin posted: no answer takes its place.
+	Withdraw(ctx context.Context, to, progress string) error
+}
+
+// MaxProgress bounds what Begin returns.
+const MaxProgress = 512
+
+// AuthorChannel is a Channel that knows how its service names it in the events that come of its own messages.
+type AuthorChannel interface {
+	// Authors asks the service for the ids of whoever posts with the channel's token. Each is written as the scheme of the service
+	// (`auth slack`, …) finds it in an event. There is at least one, unless there is an error.
+	Authors(ctx context.Context) ([]string, error)
 }
 
 // FinalError is returned by a Sender when another attempt would be of no use.

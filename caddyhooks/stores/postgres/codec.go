@@ -108,6 +108,7 @@ type deliveryJSON struct {
 	Callback    string        `json:"callback,omitempty"`
 	Channel     string        `json:"channel,omitempty"`
 	To          string        `json:"to,omitempty"`
+	Progress    string        `json:"progress,omitempty"`
 	ContentType string        `json:"contentType,omitempty"`
 	Sent        int           `json:"sent,omitempty"`
 	Attempt     int           `json:"attempt,omitempty"`
@@ -131,7 +132,7 @@ func encodeDelivery(d *engine.Delivery) (string, error) {
 	j := deliveryJSON{
 		ChatID: dbText(d.ChatID), Hook: dbText(d.Hook), RunStatus: string(d.RunStatus), Callback: dbText(d.Callback), Channel: dbText(d.Channel),
 		To: dbText(d.To), ContentType: dbText(d.ContentType), Sent: d.Sent, Attempt: d.Attempt, Restart: d.Restart, Repeats: d.Repeats,
-		TriedAt:    d.TriedAt,
+		Progress: dbText(d.Progress), TriedAt: d.TriedAt,
 		LastStatus: d.LastStatus, LastAnswer: dbText(d.LastAnswer), LastError: dbText(d.LastError),
 	}
 	for _, a := range d.History {
@@ -149,6 +150,7 @@ func decodeDelivery(data []byte, d *engine.Delivery) error {
 	}
 	d.ChatID, d.Hook, d.RunStatus = goText(j.ChatID), goText(j.Hook), engine.Status(j.RunStatus)
 	d.Callback, d.Channel, d.To, d.ContentType = goText(j.Callback), goText(j.Channel), goText(j.To), goText(j.ContentType)
+	d.Progress = goText(j.Progress)
 	d.Sent, d.Attempt, d.Restart, d.Repeats, d.TriedAt = j.Sent, j.Attempt, j.Restart, j.Repeats, j.TriedAt
 	d.LastStatus, d.LastAnswer, d.LastError = j.LastStatus, goText(j.LastAnswer), goText(j.LastError)
 	for _, a := range j.History {

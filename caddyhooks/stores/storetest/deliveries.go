@@ -531,6 +531,7 @@ func arrivedIsSentAgain(t *testing.T, s *store) {
 			}
 			s.isNow("Due of a delivery that is sent again", again.Due)
 			d.Status, d.Restart, d.Due, d.Sent, d.Body, d.Token = engine.Pending, d.Attempt, again.Due, 0, body, ""
+			d.Progress = ""
 			d.Repeats++
 			same(t, "the delivery that is sent again", again, d)
 			same(t, "the delivery that was sent again", s.delivery(d.ID), d)

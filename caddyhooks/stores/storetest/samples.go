@@ -95,7 +95,7 @@ func newDelivery(run *engine.Run, index int) *engine.Delivery {
 		ID: engine.DeliveryID(run.ID, index), RunID: run.ID, Index: index, ChatID: run.ChatID, Hook: run.Hook, RunStatus: engine.Completed,
 		Callback:    fmt.Sprintf("https://%s.example.com/callback", run.ID),
 		ContentType: "text/plain; charset=utf-8", Body: fmt.Sprintf("body %d of run %s", index, run.ID),
-		Sent: 2, Status: engine.Pending, Restart: 3,
+		Progress: "posted \xff before", Sent: 2, Status: engine.Pending, Restart: 3,
 		CreatedAt: time.Now().Add(-1000 * time.Hour), TriedAt: time.Now().Add(-2000 * time.Hour), Due: time.Now().Add(5000 * time.Hour),
 		LastStatus: 503, LastAnswer: "not \xff now",
 	}

@@ -415,7 +415,7 @@ BEGIN
 	INTO v_host, v_chat, v_dead, v_pending FROM delivery d WHERE d.run = p_run::uuid AND d.index = p_index;
 	RETURN QUERY UPDATE delivery d SET status = 'pending', due = t, ready_at = CASE WHEN d.chat IS NULL THEN t END, token = NULL, holds = false, lease_until = NULL,
 		record = d.record::jsonb || jsonb_build_object('restart', coalesce(d.record::jsonb -> 'attempt', '0')) || CASE WHEN v_arrived
-			THEN jsonb_build_object('sent', 0, 'repeats', coalesce((d.record ->> 'repeats')::int, 0) + 1) ELSE '{}' END,
+			THEN jsonb_build_object('sent', 0, 'progress', '', 'repeats', coalesce((d.record ->> 'repeats')::int, 0) + 1) ELSE '{}' END,
 		body = CASE WHEN v_arrived THEN p_body ELSE d.body END
 	WHERE d.run = p_run::uuid AND d.index = p_index
 	RETURNING v_answer, d.run, d.index, d.status, d.created_at, d.due, d.tried_at, ''::text, d.record, d.body;
