@@ -204,6 +204,7 @@ func TestNamesThatNobodyHas(t *testing.T) {
 		"runs --hook isues":           "There is no hook isues now; did you mean issues?",
 		"runs --hook ring,nonsense":   "", // there are runs of ring
 		"runs --hook wake":            "",
+		"runs --runner defalut":       "There is no runner defalut now; did you mean default?",
 		"refused --hook nonsense":     "There is no hook nonsense now; there is wake, agent, issues, ring and saved",
 		"deliveries --channel nobody": "There is no channel nobody now; there is none",
 	} {
@@ -378,6 +379,8 @@ func TestWordsAreCompletedFromTheRunningCaddy(t *testing.T) {
 		{[]string{"chat", "gr"}, []string{"greetings\tfail"}},
 		{[]string{"runs", "--status", "failed,ti"}, []string{"failed,timed_out"}},
 		{[]string{"runs", "--hook", "ri"}, []string{"ring\twake"}},
+		{[]string{"runs", "--runner", "def"}, []string{"default\thttp"}},
+		{[]string{"again", "--runner", "other,"}, []string{"other,default\thttp"}},
 		{[]string{"deliveries", "--status", "d"}, []string{"delivered", "dead"}},
 		{[]string{"export", "--of", "c"}, []string{"chat"}},
 		{[]string{"status", "--instance", ""}, []string{"default"}},

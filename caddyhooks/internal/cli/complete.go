@@ -48,6 +48,7 @@ func complete(find func(s *session) ([]cobra.Completion, error)) cobra.Completio
 var (
 	completeHooks    = completeNamed((*session).customHooks)
 	completeAllHooks = flags.CompleteAny(flags.CompleteWords("wake", "agent"), completeHooks)
+	completeRunners  = completeNamed((*session).runners)
 	completeChannels = completeNamed((*session).channels)
 )
 
@@ -69,6 +70,14 @@ func (s *session) channels() (channels []named, err error) {
 		channels = append(channels, named{channel.Name, channel.Kind})
 	}
 	return channels, err
+}
+
+func (s *session) runners() (runners []named, err error) {
+	about, err := s.About()
+	for _, runner := range about.Runners {
+		runners = append(runners, named{runner.Name, runner.Kind})
+	}
+	return runners, err
 }
 
 // completeNamed offers names.
@@ -108,6 +117,9 @@ func describedWord(word, description string) cobra.Completion {
 func (s *session) noteUnknownHooks(wanted string) {
 	s.noteUnknown("hook", wanted, s.customHooks, "wake", "agent")
 }
+
+// noteUnknownRunners is noteUnknownHooks for runners.
+func (s *session) noteUnknownRunners(wanted string) { s.noteUnknown("runner", wanted, s.runners) }
 
 // noteUnknownChannel says that there is no such channel.
 func (s *session) noteUnknownChannel(wanted string) { s.noteUnknown("channel", wanted, s.channels) }

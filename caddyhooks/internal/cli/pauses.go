@@ -34,7 +34,7 @@ go on, and so do deliveries. A restart of Caddy does not end a pause. A name alo
 			return s.postPause(cmd, map[string]string{"what": string(what), "name": name, "reason": flags.Text(cmd, "reason")})
 		}),
 		ValidArgsFunction: completePaused(map[starts.What]cobra.CompletionFunc{
-			starts.Hook: completeAllHooks, starts.Chat: chats.complete(), starts.Runner: completeNamed((*session).runners)}),
+			starts.Hook: completeAllHooks, starts.Chat: chats.complete(), starts.Runner: completeRunners}),
 	}
 	flags.AddText(cmd, "reason", "", "why, for other operators", cobra.NoFileCompletions)
 	return cmd
@@ -115,14 +115,6 @@ func completePaused(names map[starts.What]cobra.CompletionFunc) cobra.Completion
 		}
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-}
-
-func (s *session) runners() (runners []named, err error) {
-	about, err := s.About()
-	for _, runner := range about.Runners {
-		runners = append(runners, named{runner.Name, runner.Kind})
-	}
-	return runners, err
 }
 
 func (s *session) pausedNames() (names []named, err error) {

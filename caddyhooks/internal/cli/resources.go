@@ -43,7 +43,7 @@ var (
 		{flag: "hook", parameter: "hook", usage: "only runs of this hook, or of several with commas between them",
 			complete: flags.CompleteSeveral(completeAllHooks), noteUnknown: (*session).noteUnknownHooks},
 		{flag: "runner", parameter: "runner", usage: "only runs of this runner, or of several with commas between them",
-			complete: cobra.NoFileCompletions},
+			complete: flags.CompleteSeveral(completeRunners), noteUnknown: (*session).noteUnknownRunners},
 		{flag: "chat", parameter: "chatId", usage: "only runs of this chat", complete: chats.complete()},
 		sinceFilter, untilFilter,
 		{flag: "search", parameter: "q", usage: "only runs with this id or its beginning, of this sender's request id, or with these words",
