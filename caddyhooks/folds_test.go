@@ -60,6 +60,11 @@ func TestRunsOfAHookAreFoldedIntoOneTurn(t *testing.T) {
 			if list := s.AdminRequest("GET", "/hooks/runs", ""); strings.Count(list.Body, `"folded":3`) != 1 || strings.Count(list.Body, `"foldedInto":"`+ids[0]) != 2 {
 				t.Errorf("the list is %s", list.Body)
 			}
+			out, _, err := command(t, "chat", "ops", "--address", s.Admin)
+			if err != nil || strings.Count(out, "\n> ") != 3 || strings.Count(out, "all three") != 1 || !strings.HasSuffix(out, "> alert 3\n< all three\n") ||
+				strings.Count(out, "one turn with "+ids[2]) != 2 {
+				t.Errorf("the chat is shown as %v\n%s", err, out)
+			}
 			// A test of an operator waits for nobody.
 			if resp := s.AdminRequest("POST", "/hooks/mappings/alerts/test", `{"n":4}`); resp.Status != 202 {
 				t.Errorf("got %d %s", resp.Status, resp.Body)

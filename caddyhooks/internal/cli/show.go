@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -449,7 +450,8 @@ func sessionVerb() *cobra.Command {
 		Short: "Shows a chat as a conversation, or lists chats",
 		Long: `
 Shows the last runs of a chat as a conversation, the newest at the end: what came in after >, what the agent said after <, why a run failed
-after !, and where an answer was sent after ->. Without a chat it lists the chats that somebody named, the last active one first.
+after !, and where an answer was sent after ->. An answer that folded runs share stands after the last of them. Without a chat it lists
+the chats that somebody named, the last active one first.
 
 Long texts are cut; caddy hooks show RUN-ID has them whole.`,
 		Example: `  caddy hooks chat
@@ -495,17 +497,35 @@ func runSession(s *session, cmd *cobra.Command, args []string) error {
 	}
 	slices.Reverse(turns)
 	clock := terminal.NewClock()
+	answers := lastOfTurns(turns)
 	for i := range turns {
 		if i > 0 {
 			s.screen.Line()
 		}
-		s.screen.showTurn(&turns[i], clock)
+		s.screen.showTurn(&turns[i], answers[ownTurn(&turns[i])], clock)
 	}
 	return nil
 }
 
-// showTurn shows a run in the course of its chat.
-func (p printer) showTurn(t *api.ChatTurn, clock terminal.Clock) {
+// turnEnd is how the turn ended that a run had, alone or folded with others.
+type turnEnd struct {
+	run    string // that led it
+	status engine.Status
+}
+
+func ownTurn(t *api.ChatTurn) turnEnd { return turnEnd{cmp.Or(t.FoldedInto, t.RunID), t.Status} }
+
+// lastOfTurns are the last runs of turns: the answer that several runs share stands after the last of them.
+func lastOfTurns(turns []api.ChatTurn) map[turnEnd]string {
+	last := make(map[turnEnd]string)
+	for i := range turns {
+		last[ownTurn(&turns[i])] = turns[i].RunID
+	}
+	return last
+}
+
+// showTurn shows a run in the course of its chat, and how it ended if that is not shown with the run answered.
+func (p printer) showTurn(t *api.ChatTurn, answered string, clock terminal.Clock) {
 	plain := terminal.Plain
 	head := []terminal.Text{terminal.Bold(clock.When(t.AcceptedAt)), plain("  " + t.Hook + "  "), statusCell(t.Status)}
 	if took := runTook(clock, &t.Run); took != "" {
@@ -513,9 +533,13 @@ func (p printer) showTurn(t *api.ChatTurn, clock terminal.Clock) {
 	}
 	p.Line(append(head, terminal.Faint("  "+t.RunID))...)
 	p.showPart(terminal.Faint("> "), t.Message, t.MessageBytes, t.MessageCut)
-	p.showPart(terminal.Good("< "), t.Reply, t.ReplyBytes, false)
-	if why := runReason(&t.RunSummary); why != "" {
-		p.Line(terminal.Bad("! "), plain(why))
+	if answered != t.RunID {
+		p.Line(terminal.Faint("  one turn with " + answered))
+	} else {
+		p.showPart(terminal.Good("< "), t.Reply, t.ReplyBytes, false)
+		if why := runReason(&t.RunSummary); why != "" {
+			p.Line(terminal.Bad("! "), plain(why))
+		}
 	}
 	for i := range t.Deliveries {
 		d := &t.Deliveries[i]
