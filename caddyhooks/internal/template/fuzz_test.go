@@ -20,6 +20,7 @@ var templateSeeds = []string{
 	"{$['a','b']}", "{$.a[?length(@.b) > 1.5e3]}", "{not a path}", `{"a": {b}}`, "{$.x-y}", "{$.a[?(@.b == '}')]}", "{$.a[?$.b != @[0]]}",
 	`{a | truncate 2 | default "x}" | json}`, `{$.a[*] | join "\n" | indent 2}`, "{tags|json|json}{a | nope}", "{@header.X-A} {@query['a b']} {@body}",
 	"{@hook} {@run} {@time | truncate 4}", "{@root.a.b} {@root} {@header} {@body.x}", "{@header.a | default ''}", "{ $ | indent 100 }",
+	"{a.thread | default a.b}/{tags[0]}", "{x | default @header.abcd | default @root.a | default tags[-1] | json}",
 }
 
 // fuzzSources has a text of some length, or none, for every source.
@@ -87,6 +88,10 @@ func FuzzRender(f *testing.F) {
 		small := limits{values: 100, steps: 1000}
 		if short := parsed.render(&in, nil, small); len(short) > len(template)*len(tooLarge)+small.values {
 			t.Errorf("%d bytes with a limit of %d", len(short), small.values)
+		}
+		const most = 64
+		if text, err := parsed.Strict(in, most); err == nil && (text != got || len(text) > most) {
+			t.Errorf("strictly it is %q, and otherwise %q", text, got)
 		}
 		for _, source := range parsed.Sources() {
 			if again, err := Parse("{" + source.String() + "}"); err != nil || len(again.Sources()) != 1 || again.Sources()[0] != source {

@@ -11,15 +11,13 @@ type pipe struct {
 	name   string
 	number int
 	text   string
+	other  *templatePart // of default, instead of text: where another value is
 }
 
 func (p pipe) shortens() bool { return p.name == "truncate" }
 
 // pipeNumbers are the pipes that take a number, with the largest one. All but json among the others take a text.
 var pipeNumbers = map[string]int{"truncate": 1 << 30, "indent": 100}
-
-// pipeTexts are examples of the texts that pipes take.
-var pipeTexts = map[string]string{"default": "none", "join": ", "}
 
 const (
 	pipeNames      = "truncate, default, join, json and indent"
@@ -45,9 +43,16 @@ func parsePipes(text string) (pipes []pipe, length int, mistake string) {
 			if p.number, n = parseCount(rest, pipeNumbers[name]); n == 0 {
 				return nil, 0, fmt.Sprintf("%s takes a number from 1 to %d, as in | %[1]s 20", name, pipeNumbers[name])
 			}
-		case "default", "join":
+		case "default":
 			if p.text, n = parseQuoted(rest, true); n == 0 {
-				return nil, 0, fmt.Sprintf(`%s takes a text in quotes, as in | %[1]s %q`, name, pipeTexts[name])
+				p.other, n = parseOther(rest)
+			}
+			if n == 0 {
+				return nil, 0, `default takes a text in quotes or a path, as in | default "none" or | default user.name`
+			}
+		case "join":
+			if p.text, n = parseQuoted(rest, true); n == 0 {
+				return nil, 0, `join takes a text in quotes, as in | join ", "`
 			}
 		case "json":
 		default:
@@ -63,6 +68,22 @@ func parsePipes(text string) (pipes []pipe, length int, mistake string) {
 		return nil, 0, "after " + last + " comes a brace or another pipe"
 	}
 	return pipes, len(text) - len(rest) + 1, ""
+}
+
+// parseOther reads the path or the source that text begins with, and returns its length, or 0.
+func parseOther(text string) (*templatePart, int) {
+	source, n, mistake := parseSource(text)
+	switch {
+	case mistake != "":
+		return nil, 0
+	case n > 0:
+		return &templatePart{extra: &extra{source: &source}}, n
+	}
+	found, n := parsePath(text)
+	if n == 0 {
+		return nil, 0
+	}
+	return &templatePart{path: found, extra: &extra{root: found[0].key == rootKey && strings.HasPrefix(text, rootKey)}}, n
 }
 
 func pipeNameLength(text string) int {
@@ -91,16 +112,8 @@ type piped struct {
 
 // appendExtra is for placeholders with a source or with pipes. own says that the text is not the caller's.
 func (s *search) appendExtra(dst []byte, in *Input, p *templatePart, b *bound) (_ []byte, _ outcome, own bool) {
-	v, result := s.start(in, p)
-	if result != inserted {
-		return dst, result, false
-	}
 	b.base = len(dst)
-	for i := range p.extra.pipes {
-		if result = s.pass(&v, &p.extra.pipes[i], b); result != inserted {
-			break
-		}
-	}
+	v, result := s.pipedValue(in, p, b)
 	b.base = 0
 	if result != inserted {
 		return dst, result, false
@@ -113,6 +126,15 @@ func (s *search) appendExtra(dst []byte, in *Input, p *templatePart, b *bound) (
 		return dst, oversized, false
 	}
 	return dst, inserted, v.own
+}
+
+// pipedValue returns the value of a placeholder with an extra, after its pipes.
+func (s *search) pipedValue(in *Input, p *templatePart, b *bound) (v piped, result outcome) {
+	v, result = s.start(in, p)
+	for i := 0; i < len(p.extra.pipes) && result == inserted; i++ {
+		result = s.pass(in, &v, &p.extra.pipes[i], b)
+	}
+	return v, result
 }
 
 // start finds the value of a placeholder.
@@ -144,10 +166,16 @@ func (s *search) start(in *Input, p *templatePart) (v piped, result outcome) {
 }
 
 // pass sends a value through a pipe. The text that comes out is within the bound.
-func (s *search) pass(v *piped, p *pipe, b *bound) outcome {
+func (s *search) pass(in *Input, v *piped, p *pipe, b *bound) outcome {
 	if p.name == "default" {
 		text, isText := v.value.(string)
-		if v.absent || v.value == nil || isText && s.spend(len(text)/bytesPerStep) && strings.TrimSpace(text) == "" {
+		switch isBlank := v.absent || v.value == nil || isText && s.spend(len(text)/bytesPerStep) && strings.TrimSpace(text) == ""; {
+		case isBlank && p.other != nil:
+			var result outcome
+			if *v, result = s.start(in, p.other); result != inserted {
+				return result
+			}
+		case isBlank:
 			*v = piped{value: p.text, own: true}
 		}
 		return s.passed()

@@ -25,6 +25,9 @@ func TestPipesChangeAValue(t *testing.T) {
 		// default: for missing, null and blank
 		{`{nope | default "none"} {null | default "none"} {empty | default "none"} {blank | default "none"}`, body, "none none none none"},
 		{`{title | default "none"} {zero | default "none"} {no | default "none"} {none | default "none"}`, body, "Größe 😀 matters 0 false []"},
+		{"{nope | default title | truncate 4} {null | default user.login} {blank | default list[2]} {empty|default user}", body, `Grö… ann 3 {"id":7,"login":"ann"}`},
+		{"{title | default n} {nope | default nope} {nope | default null} {nope | default ['pipe|key']}", body, "Größe 😀 matters <missing> null p"},
+		{`{nope | default empty | default blank | default "none"} {$.nope | default $.n}`, body, "none {$.nope | default $.n}"},
 		{`{nope | default ""}{nope | default 'it''s'}`, body, "{nope | default 'it''s'}"},
 		{`{nope | default 'say "x"'} {nope | default "a\tb\\\"'"} {nope | default "{x} }"}`, body, "say \"x\" a\tb\\\"' {x} }"},
 		// join: of an array or several matches
@@ -70,7 +73,11 @@ func TestPipeThatIsNoneLeavesTheBracesWithAWarning(t *testing.T) {
 		"{a | truncate 5 6}":                     "after truncate comes a brace or another pipe",
 		"{a | indent 101}":                       "indent takes a number from 1 to 100",
 		"{a | default}":                          "default takes a text in quotes",
-		"{a | default none}":                     `default takes a text in quotes, as in | default "none"`,
+		"{a | default 5}":                        `default takes a text in quotes or a path, as in | default "none" or | default user.name`,
+		"{a | default $.b}":                      "default takes a text in quotes or a path",
+		"{a | default @header}":                  "default takes a text in quotes or a path",
+		"{a | default b c}":                      "after default comes a brace or another pipe",
+		"{a | default @run | truncate 3}":        "the id of a run is not known yet",
 		`{a | default "x}`:                       "default takes a text in quotes",
 		`{a | default "\x"}`:                     "default takes a text in quotes",
 		"{a | join ,}":                           "join takes a text in quotes",

@@ -101,15 +101,20 @@ func nameEnd(text string) int {
 
 // ReadsRoot reports whether a placeholder begins with @root, which is a key like others without each.
 func (t *Template) ReadsRoot() bool {
-	return slices.ContainsFunc(t.parts, func(p templatePart) bool { return p.extra != nil && p.extra.root })
+	for p := range t.lookups() {
+		if p.extra != nil && p.extra.root {
+			return true
+		}
+	}
+	return false
 }
 
 // Sources returns the sources that the template reads, each once.
 func (t *Template) Sources() []Source {
 	var all []Source
-	for i := range t.parts {
-		if extra := t.parts[i].extra; extra != nil && extra.source != nil && !slices.Contains(all, *extra.source) {
-			all = append(all, *extra.source)
+	for p := range t.lookups() {
+		if p.extra != nil && p.extra.source != nil && !slices.Contains(all, *p.extra.source) {
+			all = append(all, *p.extra.source)
 		}
 	}
 	return all

@@ -41,8 +41,8 @@
 //
 //	{issue.body | truncate 2000}  {user.name | default "nobody"}  {$.labels[*].name | join ", "}  {title | json}  {log | indent 2}
 //
-// A text in single or double quotes has \n and \t for a line break and a tab, and \ before a quote or a \ of its own. A missing value
-// stays missing but for default. Braces with a pipe that is none are text, and Warnings tells of them.
+// A text in single or double quotes has \n and \t for a line break and a tab, and \ before a quote or a \ of its own. In its place default
+// also takes a bare path or a source, as in {thread.id | default message.id}. A missing value stays missing but for default. Braces with a pipe that is none are text, and Warnings tells of them.
 //
 // # Values
 //
@@ -64,6 +64,7 @@ package template
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -173,8 +174,14 @@ func parsePlaceholder(text string) (found templatePart, length int, mistake stri
 	}
 	if strings.HasPrefix(rest, "|") {
 		pipes, n, mistake := parsePipes(rest)
-		if found.extra != nil && found.extra.source != nil && found.extra.source.Kind == "run" && slices.ContainsFunc(pipes, pipe.shortens) {
-			n, mistake = 0, "the id of a run is not known yet when the template is rendered, and cannot be truncated"
+		if n > 0 {
+			if found.extra == nil {
+				found.extra = new(extra)
+			}
+			found.extra.pipes = pipes
+			if slices.ContainsFunc(found.lookups(), (*templatePart).readsRun) && slices.ContainsFunc(pipes, pipe.shortens) {
+				n, mistake = 0, "the id of a run is not known yet when the template is rendered, and cannot be truncated"
+			}
 		}
 		if n == 0 {
 			if strings.HasPrefix(inner, "$") && (mistake == "" || !strings.Contains(rest, "}")) {
@@ -184,16 +191,45 @@ func parsePlaceholder(text string) (found templatePart, length int, mistake stri
 			}
 			return templatePart{}, 0, mistake, nil
 		}
-		if found.extra == nil {
-			found.extra = new(extra)
-		}
-		found.extra.pipes = pipes
 		return found, len(text) - len(rest) + n, "", nil
 	}
 	if !strings.HasPrefix(rest, "}") {
 		return templatePart{}, 0, "", nil
 	}
 	return found, len(text) - len(rest) + 1, "", nil
+}
+
+// lookups are where a placeholder looks for its value: itself, and the paths of default.
+func (p *templatePart) lookups() []*templatePart {
+	all := []*templatePart{p}
+	if p.extra != nil {
+		for i := range p.extra.pipes {
+			if other := p.extra.pipes[i].other; other != nil {
+				all = append(all, other)
+			}
+		}
+	}
+	return all
+}
+
+func (p *templatePart) readsRun() bool {
+	return p.extra != nil && p.extra.source != nil && p.extra.source.Kind == "run"
+}
+
+// lookups are those of all placeholders.
+func (t *Template) lookups() iter.Seq[*templatePart] {
+	return func(yield func(*templatePart) bool) {
+		for i := range t.parts {
+			if t.parts[i].text != "" {
+				continue
+			}
+			for _, p := range t.parts[i].lookups() {
+				if !yield(p) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // maxWarnings bounds the warnings about a template.
@@ -253,9 +289,9 @@ func (t *Template) Blank() bool {
 
 // Select adds the parts of a body that Render reads to selection.
 func (t *Template) Select(selection *strictjson.Selection) {
-	for _, p := range t.parts {
+	for p := range t.lookups() {
 		switch {
-		case p.text != "" || p.extra != nil && p.extra.source != nil:
+		case p.extra != nil && p.extra.source != nil:
 		case p.query != nil || p.extra != nil && p.extra.root:
 			selection.SelectAll()
 		default:

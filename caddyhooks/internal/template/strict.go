@@ -1,0 +1,65 @@
+package template
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// Strict returns the text of a template that names something, such as a chat: each placeholder must have a value that is a text or a
+// number, and the whole has at most so many bytes. Values are inserted as they are. The error is a *StrictError.
+func (t *Template) Strict(in Input, most int) (string, error) {
+	search := search{body: in.Body, steps: messageLimits.steps}
+	out := make([]byte, 0, 64)
+	for i := range t.parts {
+		p := t.parts[i]
+		if p.text != "" {
+			out = append(out, p.text...)
+			continue
+		}
+		if p.extra == nil {
+			p.extra = new(extra)
+		}
+		v, result := search.pipedValue(&in, &p, &bound{limit: most})
+		text, isText := v.value.(string)
+		if number, ok := v.value.(json.Number); ok {
+			text, isText = string(number), true
+		}
+		problem := ""
+		switch {
+		case result == unfinished:
+			problem = "takes too long to find"
+		case result == oversized || len(text) > most:
+			problem = "is too long"
+		case v.absent:
+			problem = "is missing"
+		case !isText:
+			problem = "is " + kindOf(v.value) + ", and must be a text or a number"
+		}
+		if problem != "" {
+			return "", &StrictError{abridged(p.placeholder), problem}
+		}
+		out = append(out, text...)
+	}
+	if len(out) > most {
+		return "", &StrictError{abridged(t.source), fmt.Sprintf("is longer than %d bytes", most)}
+	}
+	return string(out), nil
+}
+
+// StrictError says which placeholder of a template cannot be used, and why.
+type StrictError struct{ Placeholder, Problem string }
+
+func (e *StrictError) Error() string { return e.Placeholder + " " + e.Problem }
+
+// kindOf names the kind of a value in JSON.
+func kindOf(value any) string {
+	switch value.(type) {
+	case map[string]any:
+		return "an object"
+	case []any:
+		return "an array"
+	case bool:
+		return "true or false"
+	}
+	return "null"
+}
