@@ -42,6 +42,7 @@ func TestPausesOnTheDashboard(t *testing.T) {
 		d.look(tab, "#/overview")
 		tab.Wait("heading", "Overview")
 		tab.WaitText("Hook orders is paused by operator")
+		tab.Until("it is said once", `document.body.innerText.split("Hook orders is paused").length === 2`)
 		tab.WantAccessible()
 		tab.WantFits()
 		tab.WantNames()
@@ -88,8 +89,9 @@ func TestPausesOnTheDashboard(t *testing.T) {
 		t.Errorf("paused is %s", list)
 	}
 	d.look(tab, "#/changes")
-	tab.WaitText("pauses/hook/orders")
-	tab.WaitText("pauses/all")
+	for _, text := range []string{"pauses/all", "pauses/hook/orders", "Paused: deploy v1.2 " + markup, "Resumed at 10/1s on each node", "Resumed\n"} {
+		tab.WaitText(text)
+	}
 	tab.WantAccessible()
 	tab.WantNoComplaint()
 	if title := browsertest.Eval[string](tab, `document.title`); title == "hurt" {

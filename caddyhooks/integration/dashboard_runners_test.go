@@ -47,6 +47,7 @@ func TestRunnersOnTheDashboard(t *testing.T) {
 	d.Ended(other)
 	d.look(tab, "#/runs")
 	tab.WaitText("of the other")
+	tab.WantNames()
 	tab.Choose("Runner", "small")
 	tab.WaitNoText("of the other")
 	tab.WaitText("Order 7")

@@ -16,7 +16,7 @@ func TestAFoldedTurnHasOneAnswer(t *testing.T) {
 	t.Parallel()
 	tab := browsertest.NewTab(t)
 	rn := hookstest.StartRunner(t, hookstest.ReplyText("All three are known."))
-	d := startDashboard(t, hookstest.Hooks(rn, "hook alerts {\n action agent\n template \"Alert {n}\"\n chat_id ops\n fold 1h 3\n}"), openHouse)
+	d := startDashboard(t, hookstest.Hooks(rn, "channel notes log\nhook alerts {\n action agent\n template \"Alert {n}\"\n chat_id ops\n fold 1h 3\n deliver notes team\n}"), openHouse)
 	var last string
 	for _, n := range []string{"one", "two", "three"} {
 		last, _ = d.Post("/api/hooks/alerts", `{"n":"`+n+`"}`).Field(t, "runId").(string)
@@ -33,10 +33,14 @@ func TestAFoldedTurnHasOneAnswer(t *testing.T) {
 		t.Errorf("the chat shows: %s", got)
 	}
 	tab.WaitText("to 3 messages, in one turn")
+	tab.Until("where the answer went is said below it", `document.querySelector('.turn.reply').innerText.includes('sent to notes:team')`)
 	if n := browsertest.Eval[int](tab, `document.querySelectorAll('.turn.in a[href*="runs/"]').length`); n != 2 {
 		t.Errorf("%d messages link to their run, want those 2 that the answer does not link to", n)
 	}
 	tab.WantAccessible()
+	tab.Click("link", "4 runs")
+	tab.Wait("heading", "Runs")
+	tab.WaitText("4 runs, newest first")
 	tab.WantNoComplaint()
 }
 

@@ -3,7 +3,7 @@
 import { address, attempt, button, el, empty, head, longText, mono, muted, put, table, time, tr } from "./dom.js";
 import { parts } from "./rawjson.js";
 
-const columns = [["When", "nowrap muted"], ["Who", "clip2"], ["What", "keep"], ["Change", "line"]];
+const columns = [["When", "nowrap muted"], ["Who", "clip2"], ["What", "keep line"], ["Change", "line"]];
 const fieldColumns = [["Field", "keep"], ["Before"], ["After"]];
 
 /** A value as text: strings without their quotes, all else as it stands. */
@@ -22,6 +22,10 @@ function described(what = "", before = "", after = "") {
 	if (what.startsWith("warnings/")) {
 		const gone = after !== "null", { warning, reason } = JSON.parse(gone ? after : before) ?? {};
 		return [gone ? "Dismissed: " : "Brought back: ", warning, gone && el("div.muted.small", reason)];
+	}
+	if (what.startsWith("pauses/")) {
+		const { reason, rate } = JSON.parse(after) ?? {};
+		return [after === "null" ? "Resumed" : rate ? `Resumed at ${rate} on each node` : "Paused", reason && `: ${reason}`];
 	}
 	if (!what.startsWith("mappings/")) return [value(before, "default"), " → ", value(after, "default")];
 	const had = parts(before), has = parts(after);

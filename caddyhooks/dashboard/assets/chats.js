@@ -83,7 +83,7 @@ function conversation(page, into, chat) {
 	/** @type {Map<string, {key: string, node: HTMLElement, run: any}>} */
 	const shown = new Map();
 	let cursor = "", first = true;
-	const trouble = el("div"), told = muted(), box = el("div.chat", { tabindex: "0", role: "log", "aria-label": `Conversation in ${chat}` });
+	const trouble = el("div"), told = el("a.small", { href: page.link("runs", { chatId: chat }) }), box = el("div.chat", { tabindex: "0", role: "log", "aria-label": `Conversation in ${chat}` });
 	const older = button("Older", () => load(true), { class: "small", hidden: true });
 	put(into, el("section.panel", el("header", null,
 		el("a.back", { href: page.link("chats") }, "All chats"), el("h2.mono", { tabindex: "-1" }, chat), told, spring(), older, pauseButton("chat", chat, { class: "small" }), exportButton(api, "chat", () => ({ chatId: chat }), { class: "small" })),
@@ -107,15 +107,18 @@ function conversation(page, into, chat) {
 		const known = new Map([...shown].map(([id, { run }]) => [id, run]));
 		for (const run of runs) known.set(run.runId, run);
 		const sorted = [...known.values()].sort((a, b) => a.runId < b.runId ? -1 : 1);
-		let together = 0;
+		let together = 0, sent = list(null);
 		const all = sorted.map((run, i) => {
 			// Runs of one turn have one answer, which stands after the last of them.
 			const next = sorted[i + 1], later = !isOpen(run.status) && next?.status === run.status && turnOf(next) === turnOf(run);
 			const to = later ? "" : ++together === 1 ? "one" : known.has(turnOf(run)) ? String(together) : "several"; // older ones may be on another page
 			together = later ? together + 1 : 0;
-			const key = JSON.stringify([run, to]), old = shown.get(run.runId);
+			sent.push(...list(run.deliveries));
+			const out = later ? [] : sent;
+			if (!later) sent = [];
+			const key = JSON.stringify([run, to, out]), old = shown.get(run.runId);
 			if (old?.key === key) return old;
-			const node = turns(run, to);
+			const node = turns(run, to, out);
 			old?.node.replaceWith(node);
 			const fresh = { key, node, run };
 			shown.set(run.runId, fresh);
@@ -152,18 +155,18 @@ function conversation(page, into, chat) {
 		}), { class: "small" });
 		return [node, el("div.after", more)];
 	}
-	/** A message, and the answer to it and to those before it. @param {any} run @param {string} to how many messages the answer is for; "" if it comes later */
-	function turns(run, to) {
+	/** A message, and the answer to it and to those before it. @param {any} run @param {string} to how many messages the answer is for; "" if it comes later @param {any[]} out where the answer went */
+	function turns(run, to, out) {
 		const ended = !isOpen(run.status), good = run.status === "completed", seconds = took(run);
 		const link = el("a", { href: page.link(`runs/${run.runId}`) }, `run ${shortId(run.runId)}`);
-		const sent = list(run.deliveries).map(d => d.status === "delivered" ? el("span", icon("send"), ` sent to ${d.target}`)
+		const sent = out.map(d => d.status === "delivered" ? el("span", icon("send"), ` sent to ${d.target}`)
 			: [badge(d.status), el("a", { href: page.link("deliveries", { status: d.status }) }, `to ${d.target}`)]);
 		return el("div.run",
 			el("article.turn.in", { "aria-label": `Message from ${run.hook}` }, el("div.who", el("b", run.hook), tag("outside"), run.name && tag(run.name), run.test && tag("test"), time(run.acceptedAt, { always: true })),
 				run.message === undefined ? muted("The message is not kept.") : bubble(run, "message"), run.messageCut && muted("Cut: only the beginning was kept."),
 				!ended && el("div.after", badge(run.status), run.startedAt ? el("span", "started ", since(run.startedAt)) : el("span", waits(run)),
 					button("Cancel", () => askCancel(page, 1, async cancel => { await cancel(run); await load(); }), { class: "small danger", ...page.acting }), link),
-				ended && !to && el("div.after", sent, link)),
+				ended && !to && el("div.after", link)),
 			ended && to && el("article", { class: `turn reply ${good ? "" : "bad"}`, "aria-label": "Agent" }, el("div.who", el("b", "Agent"), to !== "one" && el("span", `to ${to} messages, in one turn`), time(run.finishedAt, { always: true })),
 				good ? run.reply ? bubble(run, "reply") : el("div.bubble.muted", "No answer.") : el("div.bubble", run.errorMessage || (run.cancelledBy ? `Cancelled by ${run.cancelledBy}.` : capital(statusWord(run.status)))),
 				el("div.after", good ? seconds !== null && el("span", icon("check"), ` ${duration(seconds)}`) : [badge(run.status), el("span", seconds !== null && duration(seconds), run.attempts > 1 && `, ${run.attempts} attempts`)],

@@ -173,16 +173,20 @@ export const tr = (columns, cells, attributes) => el("tr", attributes, cells.map
 export const facts = pairs => el("dl.facts", pairs.filter(([, value]) => value !== false && value != null && value !== "").map(([key, value]) => [el("dt", key), el("dd", value)]));
 
 /** @param {Child} title @param {Child} content @param {Child} [tools] at the right of the title */
-export const panel = (title, content, tools) => el("section.panel", el("header", el("h2", title), spring(), tools), content);
+export const panel = (title, content, tools) => el("section.panel", el("header", el("h2", title), tools && [spring(), tools]), content);
 
 /** The title of a page with its buttons. @param {Child} title @param {...Child} tools */
 export const head = (title, ...tools) => el("div.head", el("h1", title), spring(), tools);
+
+/** Scrolls a strip so that one of its children is seen. @param {HTMLElement} strip @param {HTMLElement | null} child */
+export const reveal = (strip, child) => { if (child) strip.scrollLeft = child.offsetLeft - (strip.clientWidth - child.offsetWidth) / 2; };
 
 /** Buttons of which one is pressed. @param {string} label @param {Child[][]} options values and texts @param {string} current @param {(value: any) => void} pick */
 export function segment(label, options, current, pick) {
 	const node = el("div.segment", { role: "group", "aria-label": label }, options.map(([value, text]) => button(text, () => pick(value), { "data-value": value })));
 	const press = (values = "") => { // several are separated by commas
 		for (const child of node.children) child.setAttribute("aria-pressed", String(values.split(",").includes(child.getAttribute("data-value") ?? "")));
+		reveal(node, node.querySelector("[aria-pressed=true]"));
 	};
 	press(current);
 	return Object.assign(node, { press });
@@ -191,7 +195,7 @@ export function segment(label, options, current, pick) {
 /** @param {string} label @param {[value: string, text: string][]} options @param {string} current @param {(value: string) => unknown} pick */
 export function choice(label, options, current, pick) {
 	if (!options.some(([value]) => value === current)) options = [...options, [current, current]];
-	const node = el("select", { "aria-label": label, value: current, change: () => pick(node.value) }, options.map(([value, text]) => el("option", { value, selected: value === current }, text)));
+	const node = el("select", { "aria-label": label, value: current, change: () => pick(node.value) }, options.map(([value, text]) => el("option", { value, selected: value === current }, text ?? value)));
 	return node;
 }
 

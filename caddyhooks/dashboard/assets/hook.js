@@ -355,7 +355,10 @@ export async function show(page) {
 			panel("Try it", el("div.body.stack", signature, result), test))));
 	fill(answer?.text, name && answer ? answer.etag : "");
 	const wanted = page.params.get("refused") ?? "";
-	if (list(kept?.requests).some(one => one.id === wanted)) source.value = wanted;
+	if (list(kept?.requests).some(one => one.id === wanted)) {
+		source.value = wanted;
+		verdict.scrollIntoView({ block: "center" });
+	}
 	take();
 	for (const one of secrets) one.show(fresh);
 	warn(advice);

@@ -1,7 +1,7 @@
 // @ts-check
 // The frame around the pages: routes, instance, keys, theme, and whether the page is live.
 import { Live, makeApi } from "./api.js";
-import { ask, button, checkbox, dialog, el, empty, errorNote, icon, pointerUp, put, redraw, segment, tick } from "./dom.js";
+import { ask, button, checkbox, dialog, el, empty, errorNote, icon, pointerUp, put, redraw, reveal, segment, tick } from "./dom.js";
 import { banner, isPaused, lookAtPauses } from "./pauses.js";
 import { capital, number, setClock, useUTC, usesUTC, visible } from "./words.js";
 
@@ -121,10 +121,12 @@ async function show() {
 		instances.value = api.instance;
 		lookAtPauses(api);
 	}
-	for (const a of document.querySelectorAll("a[data-page]")) {
+	for (const a of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("a[data-page]"))) {
 		const page = a.getAttribute("data-page") ?? "";
-		if (page === current) a.setAttribute("aria-current", "page");
-		else a.removeAttribute("aria-current");
+		if (page === current) {
+			a.setAttribute("aria-current", "page");
+			reveal(/** @type {HTMLElement} */ (a.parentElement), a);
+		} else a.removeAttribute("aria-current");
 		a.setAttribute("href", link(page));
 	}
 	const title = (text = "") => { document.title = `${visible(text)} · hooks${api.instance === home() ? "" : ` · ${api.instance}`}`; };

@@ -66,7 +66,7 @@ export async function show(page) {
 	}
 
 	function drawNeeds() {
-		const list = data.attention.filter(item => item.kind !== "off" || !first.firstChild), gone = data.dismissed ?? []; // told above already
+		const list = data.attention.filter(item => item.kind !== "paused" && (item.kind !== "off" || !first.firstChild)), gone = data.dismissed ?? []; // shown above already
 		const unfolded = needs.querySelector("details")?.open;
 		redraw(needs, list.length + gone.length > 0 && panel(["Needs you ", muted(number(list.length))], [
 			list.length > 0 && el("ul.todo", list.map(need => el("li", { class: need.severity }, icon(need.severity === "late" ? "warn" : "x", need.severity === "late" ? "warning" : "trouble"),

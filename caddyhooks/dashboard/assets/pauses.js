@@ -23,6 +23,7 @@ const find = (what, name = "") => paused.find(one => one.what === what && (one.n
 
 /** Asks the server anew. What is paused stays as it was if there is no answer. @param {Api} [of] @param {Attributes} [attributes] */
 export async function lookAtPauses(of = api, attributes = acting) {
+	if (!of) return; // the stream may be there before the page is
 	if (of !== api) paused = [];
 	[api, acting] = [of, attributes];
 	const found = await of.get("pauses").catch(() => null);
@@ -34,7 +35,7 @@ export async function lookAtPauses(of = api, attributes = acting) {
 export const isPaused = () => paused.length > 0;
 
 function draw() {
-	const most = 3, lines = paused.map(line);
+	const most = innerWidth > 760 ? 3 : 1, lines = paused.map(line);
 	banner.hidden = !lines.length;
 	redraw(banner, lines.slice(0, most), lines.length > most && el("details", { open: banner.querySelector("details")?.open }, el("summary", `${count(lines.length - most, "more pause")}`), lines.slice(most)));
 	for (const [node, one] of buttons) node.isConnected ? one() : buttons.delete(node);

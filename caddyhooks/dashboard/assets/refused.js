@@ -3,7 +3,7 @@
 import { address, attempt, badge, el, longText, mono, muted, panel, put, redraw, since, table, tr } from "./dom.js";
 import { capital, duration, number, size } from "./words.js";
 
-const columns = [["When", "nowrap muted"], ["Answer"], ["Hook", "line"], ["Why", "line"], ["From", "line keep"], ["Size", "right nowrap drop"], ["Request", "line"]];
+const columns = [["When", "nowrap muted"], ["Answer"], ["Hook", "line"], ["Why", "line"], ["From", "line keep"], ["Size", "right nowrap drop"]];
 
 /** A panel with the requests, and what loads them. @param {Page} page */
 export function keptRequests(page) {
@@ -32,8 +32,8 @@ export function keptRequests(page) {
 	async function load() {
 		const { requests, keptSeconds } = await page.api.get("refused/requests", { hook: page.params.get("hook") ?? "" }, page.signal);
 		for (const id of open.keys()) if (!requests.some(r => r.id === id)) open.delete(id);
-		redraw(node, panel(["Requests ", muted(keptSeconds ? number(requests.length) : "are not kept")], requests.length ? table({ caption: "Refused requests, the last first", class: "cards refused-cards", columns, rows: requests.map(r => tr(columns, [
-			since(r.at), r.ignored ? badge("ignored") : badge(r.status >= 500 ? "bad" : "late", String(r.status)), r.hook || muted("no such hook"), r.ignored ? mono(r.reason) : capital(r.reason), address(r.client), r.size ? size(r.size) : "–", unfolded(r),
+		redraw(node, panel(["Requests ", muted(keptSeconds ? number(requests.length) : "are not kept")], requests.length ? table({ caption: "Refused requests, the last first", class: "cards refused-cards log", columns, rows: requests.map(r => tr(columns, [
+			since(r.at), r.ignored ? badge("ignored") : badge(r.status >= 500 ? "bad" : "late", String(r.status)), r.hook || muted("no such hook"), [r.ignored ? mono(r.reason) : capital(r.reason), unfolded(r)], address(r.client), r.size ? size(r.size) : "–",
 		])) }) : el("div.body", muted(keptSeconds ? `Those that come are kept for ${duration(keptSeconds)}, without secrets.` : ["To see what senders send, set ", el("a", { href: page.link("settings") }, "Keep refused requests"), " for a while."]))));
 	}
 	return { node, load };

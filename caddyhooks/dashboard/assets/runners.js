@@ -6,7 +6,7 @@ import { duration } from "./words.js";
 
 /** Colours and words for states. @type {Record<string, string[]>} */
 const states = { ok: ["ok", "takes runs"], failing: ["failed", "its last turn failed"], unreachable: ["failed", "unreachable, its runs wait"], busy: ["late", "busy, its runs wait"], unknown: ["cancelled", "not known"] };
-const columns = [["Name"], ["Kind", "desktop-only"], ["State"], ["In flight", "right desktop-only"], ["Last error", "desktop-only"], [unseen("Actions"), "right"]];
+const columns = [["Name"], ["Kind", "desktop-only"], ["State"], ["In flight", "right desktop-only"], ["Last error", "desktop-only"], [unseen("Actions"), "right keep"]];
 
 /** A panel with the runners. @param {Page} page */
 export function runnersPanel(page) {

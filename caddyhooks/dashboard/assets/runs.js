@@ -49,12 +49,12 @@ async function showRuns(page) {
 	let fetching;
 
 	const allBox = el("input", { type: "checkbox", "aria-label": "Select all that are shown", change: () => { for (const run of list) allBox.checked ? picked.add(run.runId) : picked.delete(run.runId); picks(); list.forEach(draw); } });
-	const columns = [...page.readOnly ? [] : [[allBox, "pick drop"]], ["Status", "a-status"], ["Hook", "nowrap a-name"], ["Message", "clip a-text"], ["Chat", "clip2 wide-only"], ["Sent out", "nowrap a-out"], ["Took", "right nowrap a-took"], ["Accepted", "right nowrap muted a-time"]];
+	const columns = [...page.readOnly ? [] : [[allBox, "pick a-pick"]], ["Status", "a-status"], ["Hook", "nowrap a-name"], ["Message", "clip a-text"], ["Chat", "clip2 wide-only"], ["Sent out", "nowrap a-out"], ["Took", "right nowrap a-took"], ["Accepted", "right nowrap muted a-time"]];
 	const rows = table({ caption: "Runs, the newest first", class: "cards run-cards", columns, rows: [] });
 	const trouble = el("div"), bar = el("div"), foot = el("div.foot"), nothing = el("div"), going = watch(page, "run", () => refresh());
 	const status = segment("Status", [["", "All"], ...statuses.map(value => [value, [capital(statusWord(value)), " ", el("span.n", { "data-n": value })]])], get("status"), value => filter({ status: value }));
 	const updates = segment("Updates", [["live", "Live"], ["paused", "Paused"]], "live", value => page.live.pause(value === "paused"));
-	const search = el("input", { type: "search", class: "grow", "aria-label": "Search", placeholder: "Run id, request id, or words of the message, answer or error", value: get("q"), input: page.later(() => { filter({ q: search.value.trim() }, false); }, 400, true) });
+	const search = el("input", { type: "search", class: "grow", "aria-label": "Search", placeholder: "Run id, request id, or words", title: "Run id, request id, or words of the message, answer or error", value: get("q"), input: page.later(() => { filter({ q: search.value.trim() }, false); }, 400, true) });
 	const chat = el("input", { type: "text", "aria-label": "Chat", placeholder: "Chat", value: get("chatId"), size: 14, spellcheck: "false", change: () => filter({ chatId: chat.value.trim() }) });
 	const period = periodPicker(() => ({ since: get("since"), until: get("until") }), (since, until) => filter({ since, until }));
 	addEventListener("pointerdown", period.outside, { signal: page.signal });
@@ -64,6 +64,7 @@ async function showRuns(page) {
 	put(page.main, head("Runs", exportButton(api, "runs", filters), updates), tabs(page, false), trouble, going,
 		el("div.filters", status), el("div.filters", search, hookChoice(page, value => filter({ hook: value })), chat, runner, period, order),
 		el("section.panel", bar, rows, nothing, foot));
+	status.press(get("status")); // now that it is there, what is pressed can be seen
 
 	/** @param {Record<string, string | null>} change @param {boolean} [push] */
 	function filter(change, push = true) {
@@ -162,7 +163,7 @@ async function showRuns(page) {
 		redraw(bar,
 			(newer.size > 0 || missed) && el("div.banner", button(missed ? "Newer runs" : count(newer.size, "newer run"), showNewer, { class: "linky" })),
 			every ? el("div.banner", "All that match are selected", fits("again") && button("Run all again …", () => onAll("again"), { class: "small", icon: "again" }), fits("cancel") && button("Cancel all …", () => onAll("cancel"), { class: "small danger" }), button("Clear", () => { picked.clear(); picks(); list.forEach(draw); }, { class: "small" }))
-			: runs.length > 0 && el("div.banner", `${number(runs.length)} selected`, allBox.checked && (cursor || newer.size > 0 || missed) && button("Select all that match", () => { every = true; drawBar(); }, { class: "linky" }), ended.length > 0 && button(`Run ${ended.length} again`, () => askAgain(page, ended, again => each(ended, "started", again)), { class: "small", icon: "again" }), open.length > 0 && button(`Cancel ${open.length}`, () => askCancel(page, open.length, cancel => each(open, "cancelled", cancel)), { class: "small danger" }),
+			: runs.length > 0 && el("div.banner", `${number(runs.length)} selected`, allBox.checked ? (cursor || newer.size > 0 || missed) && button("Select all that match", () => { every = true; drawBar(); }, { class: "linky" }) : button("Select all", () => allBox.click(), { class: "linky" }), ended.length > 0 && button(`Run ${ended.length} again`, () => askAgain(page, ended, again => each(ended, "started", again)), { class: "small", icon: "again" }), open.length > 0 && button(`Cancel ${open.length}`, () => askCancel(page, open.length, cancel => each(open, "cancelled", cancel)), { class: "small danger" }),
 				copyButton(() => runs.map(run => run.runId).join("\n"), "Copy ids", { class: "small" }), button("Clear", () => { picked.clear(); picks(); for (const run of runs) draw(run); }, { class: "small" })));
 	}
 
@@ -177,7 +178,7 @@ async function showRuns(page) {
 			busy ? button("Stop", () => { stop = true; fetching?.abort(); }, { class: "small" }) : cursor && button(get("q") ? "Search further" : "Older", more, { class: "small" }));
 		const filtered = Object.values(filters()).some(Boolean), failed = failing();
 		foot.hidden = failed && !list.length;
-		put(nothing, !busy && !failed && !list.length && !cursor && (filtered ? empty("No run matches.", button("Show all", () => page.go("runs"), { class: "small" })) : empty("No runs yet.", ["The ", el("a", { href: page.link("overview") }, "overview"), " says how to send the first."])));
+		put(nothing, !busy && !failed && !list.length && !cursor && (filtered ? empty("No run matches.", el("div.acts", button("Show all", () => page.go("runs"), { class: "small" }), el("a.button.small", { href: page.link("runs/refused") }, "Look at refused requests"))) : empty("No runs yet.", ["The ", el("a", { href: page.link("overview") }, "overview"), " says how to send the first."])));
 		rows.hidden = !list.length;
 	}
 
