@@ -6,7 +6,8 @@
 //   - a struct whose exported fields are its configuration, with doc comments for operators. A channel that calls an HTTP
 //     service embeds API, which has the URL, the token and the timeout,
 //   - init, CaddyModule, Provision, and UnmarshalCaddyfile, which describes the block to caddyconf.ReadBlock,
-//   - ValidTo, which refuses texts that cannot be a chat of the service,
+//   - ValidTo, which refuses texts that cannot be a chat of the service. If chats have threads, Provision sets splitTo, so that an
+//     entry of allow_to that names a chat includes them,
 //   - Send, which makes one attempt,
 //
 // and a test beside it. `channel <name> <module>` in a Caddyfile then finds it.

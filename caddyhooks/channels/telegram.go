@@ -42,6 +42,7 @@ func (Telegram) CaddyModule() caddy.ModuleInfo {
 
 // Provision sets up the channel.
 func (t *Telegram) Provision(caddy.Context) error {
+	t.splitTo = splitAtSlash
 	return t.provisionBot("telegram", "https://api.telegram.org", t.ValidTo)
 }
 
