@@ -60,6 +60,7 @@ func TestPrometheusSeesALoadedCaddyAndItsOutages(t *testing.T) {
 		{"a slow database", []string{"HooksStoreSlow"}, w.slowDownDatabase},
 		{"a database that is unreachable", []string{"HooksStoreUnreachable", "HooksRequestsRefused"}, w.breakDatabase},
 		{"Caddy is down", []string{"HooksTargetDown"}, w.killCaddy},
+		{"a pause that is forgotten", []string{"HooksPauseForgotten"}, w.pause},
 		{"a setting that does not go with the Caddyfile", []string{"HooksSettingsNotInForce"}, w.breakSetting},
 	} {
 		fired = append(fired, outage.alerts...)
@@ -190,11 +191,12 @@ func (w *watched) startPrometheus(t *testing.T, exporter string) {
 }
 
 var (
-	alertTime    = regexp.MustCompile(`(for: |\[)([0-9]+)m\b`)
+	alertTime    = regexp.MustCompile(`(for: |\[|offset )([0-9]+)(m|d)\b`)
 	alertSeconds = regexp.MustCompile(`(_seconds\) > )([0-9]+)\b`)
 )
 
-// faster divides the times of alerts: how long something must last, the ranges of rates, and thresholds in seconds of waiting.
+// faster divides the times of alerts: how long something must last, the ranges of rates, and thresholds in seconds of waiting. A day is
+// as short as ten minutes besides.
 func faster(t *testing.T, rules string) string {
 	t.Helper()
 	changed := 0
@@ -208,7 +210,8 @@ func faster(t *testing.T, rules string) string {
 	}
 	rules = alertTime.ReplaceAllStringFunc(rules, func(found string) string {
 		parts := alertTime.FindStringSubmatch(found)
-		return fmt.Sprintf("%s%dms", parts[1], divide(parts[2], time.Minute).Milliseconds())
+		unit := map[string]time.Duration{"m": time.Minute, "d": 10 * time.Minute}[parts[3]]
+		return fmt.Sprintf("%s%dms", parts[1], divide(parts[2], unit).Milliseconds())
 	})
 	rules = alertSeconds.ReplaceAllStringFunc(rules, func(found string) string {
 		parts := alertSeconds.FindStringSubmatch(found)
@@ -424,6 +427,12 @@ func (w *watched) killCaddy(*testing.T) func(*testing.T) {
 }
 
 // breakSetting saves a hook that the next Caddyfile does not allow.
+func (w *watched) pause(t *testing.T) func(*testing.T) {
+	w.process.WaitUntilServing(t)
+	w.admin(t, "POST", "/hooks/pauses", `{"what":"hook","name":"wake","reason":"forgotten"}`)
+	return func(t *testing.T) { w.admin(t, "DELETE", "/hooks/pauses?what=hook&name=wake", "") }
+}
+
 func (w *watched) breakSetting(t *testing.T) func(*testing.T) {
 	w.process.WaitUntilServing(t)
 	w.admin(t, "PUT", "/hooks/mappings/slow", `{"authMode":"bearer","timeoutSeconds":600,"messageTemplate":"hi"}`)
