@@ -24,14 +24,25 @@ var (
 
 // Parse reads a moment: a duration back from now, a time of day (the last one that has passed), the beginning of today or yesterday, a day,
 // a day and a time, or RFC 3339. Those without a zone are in that of now. Of a time that a change of the clocks repeats it is the first
-// one, and for a time that is skipped the moment of the change. Moments before 1970 are that of its beginning.
+// one, and for a time that is skipped the moment of the change. Moments before 1970 are that of its beginning, and those after 9999 that of its
+// end. The result is in UTC, and can be written as JSON.
 func Parse(text string, now time.Time) (time.Time, error) {
 	at, err := parse(text, now)
-	if epoch := time.Unix(0, 0); err == nil && at.Before(epoch) {
-		return epoch, nil
+	switch {
+	case err != nil:
+		return time.Time{}, err
+	case at.Before(earliest):
+		return earliest, nil
+	case at.After(latest):
+		return latest, nil
 	}
-	return at, err
+	return at.UTC(), nil
 }
+
+var (
+	earliest = time.Unix(0, 0).UTC()
+	latest   = time.Date(9999, time.December, 31, 23, 59, 59, 0, time.UTC)
+)
 
 func parse(text string, now time.Time) (time.Time, error) {
 	switch text {
@@ -57,7 +68,7 @@ func parse(text string, now time.Time) (time.Time, error) {
 			return inZone(wall, now.Location()), nil
 		}
 	}
-	if ago, err := caddy.ParseDuration(text); err == nil && ago >= 0 {
+	if ago, err := caddy.ParseDuration(text); err == nil && ago >= 0 && text[0] != '+' { // which might mean the future
 		return now.Add(-ago), nil
 	}
 	return time.Time{}, errForm
