@@ -23,10 +23,15 @@ func unfold(tab *browsertest.Tab, title string) {
 
 // fromGitHub sends a request as GitHub does.
 func fromGitHub(d *dashboard, secret, payload string) hookstest.Response {
+	return d.Request("POST", "/api/hooks/issues", payload, "Content-Type", "application/json", "X-GitHub-Event", "issues",
+		"X-Hub-Signature-256", "sha256="+signed(secret, payload))
+}
+
+// signed is the signature of a payload in hex.
+func signed(secret, payload string) string {
 	mac := hmac.New(sha256.New, []byte(secret))
 	mac.Write([]byte(payload))
-	return d.Request("POST", "/api/hooks/issues", payload, "Content-Type", "application/json", "X-GitHub-Event", "issues",
-		"X-Hub-Signature-256", "sha256="+hex.EncodeToString(mac.Sum(nil)))
+	return hex.EncodeToString(mac.Sum(nil))
 }
 
 // A sender is chosen by its name; a condition tells while it is written what it would have ignored; a secret is replaced without

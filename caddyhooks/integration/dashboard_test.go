@@ -48,12 +48,9 @@ func (d *dashboard) look(tab *browsertest.Tab, fragment string) { tab.Open(d.Pag
 // busyDashboard is a dashboard with something of everything in it.
 type busyDashboard struct {
 	*dashboard
-	runner    *hookstest.Runner
 	receiver  *httptest.Server
 	completed string // runs
 	failed    string
-	running   string
-	release   func() // lets running runs end
 }
 
 // receiverOf answers callbacks as their path asks: /gone is 410, /later is 503, and others are taken.
@@ -75,46 +72,92 @@ func receiverOf(t *testing.T, answer string) *httptest.Server {
 // chatOfManyRuns is the chat that the page of a chat is tried with.
 const chatOfManyRuns = "repo:acme/api"
 
+// agentAnswers answers turns of a busy dashboard as an agent might. Messages that begin with "Check every" are held until they are cancelled, or
+// release is closed; answers to customers never match a schema.
+func agentAnswers(release <-chan struct{}) func(w http.ResponseWriter, r *http.Request, tn hookstest.Turn) {
+	return func(w http.ResponseWriter, r *http.Request, tn hookstest.Turn) {
+		answer := "All quiet: two deploys, no alert."
+		switch {
+		case strings.HasPrefix(tn.Text("message"), "Check every"):
+			select {
+			case <-r.Context().Done():
+				return
+			case <-release:
+			}
+		case strings.HasPrefix(tn.Text("chatId"), "customer:"):
+			answer = "{\n  \"invoice\": \"in_20417\",\n  \"customer\": \"cus_318\",\n  \"amount\": \"49.90\",\n  \"action\": \"send_receipt\"\n}"
+		case strings.Contains(tn.Text("message"), "issue"):
+			answer = "Duplicate of #1188: the session cookie is not cleared on reset. I labelled it auth and told the reporter."
+		}
+		_, _ = io.WriteString(w, answer)
+	}
+}
+
+// busyHooks are the hooks of a busy dashboard that its Caddyfile has. The last one is to be closed.
+const busyHooks = `
+	hook github-issues {
+		action agent
+		auth github a-secret-of-github
+		template "New issue {issue.number} in {repository}: {issue.title}"
+		chat_id "repo:{repository}"
+		untrusted wrap
+	}
+	hook stripe-invoices {
+		action agent
+		sync
+		template <<MESSAGE
+			Invoice {id} for {amount} {currency} was paid by {customer}.
+
+			Decide what to do next, and answer with the fields invoice, customer, amount (in cents), currency and action.
+			MESSAGE
+		chat_id "customer:{customer}"
+		model smart
+		metadata source billing
+		response_schema ` + "`" + `{"type":"object","required":["invoice","customer","amount","currency","action"],"properties":{"amount":{"type":"integer"}}}` + "`\n"
+
 // startBusyDashboard starts a dashboard where runs of all kinds are and were.
 func startBusyDashboard(t *testing.T) *busyDashboard {
 	t.Helper()
-	rn, _, release := hookstest.HeldRunner(t)
-	d := &busyDashboard{runner: rn, receiver: receiverOf(t, "no such address"), release: func() { close(release) }}
-	d.dashboard = startDashboard(t, hookstest.Hooks(rn, hookstest.WithCallbacks+`
-		hook github-issues {
-			action agent
-			template "Issue {issue.number}: {issue.title}"
-			chat_id "repo:{repository}"
-		}`), openHouse)
-	d.PutMapping("alerts", `{"action":"agent","authMode":"hmac","hmacHeader":"X-Signature","hmacSecret":"`+strings.Repeat("s", 32)+`","messageTemplate":"Alert {name}"}`)
+	release := make(chan struct{})
+	rn := hookstest.StartRunner(t, agentAnswers(release))
+	d := &busyDashboard{receiver: receiverOf(t, "no such address")}
+	d.dashboard = startDashboard(t, hookstest.Hooks(rn, hookstest.WithCallbacks+busyHooks+"callback_url "+d.receiver.URL+"/gone\n}"), openHouse)
+	secret := strings.Repeat("s", 32)
+	d.PutMapping("alerts", hookstest.AsJSON(t, map[string]any{"action": "agent", "authMode": "hmac", "hmacHeader": "X-Signature", "hmacSecret": secret, "chatId": "alert:{alertname}",
+		"messageTemplate": "The alert {alertname} fires on {instance}: {summary}\nRunbook: {runbook}\n\nFind the cause. Change nothing without asking."}))
 	d.PatchSettings(`{"defaultTimeoutSeconds":120}`)
 
 	for i, title := range []string{"Login loops after password reset", "Export is empty", "12345678901234567890 is too long a number"} {
-		id, _ := d.Post("/api/hooks/github-issues", hookstest.AsJSON(t, map[string]any{
-			"issue": map[string]any{"number": 1207 + i, "title": title}, "repository": "acme/api",
-		})).Field(t, "runId").(string)
+		payload := hookstest.AsJSON(t, map[string]any{"issue": map[string]any{"number": 1207 + i, "title": title}, "repository": "acme/api"})
+		id, _ := d.Request("POST", "/api/hooks/github-issues", payload, "X-GitHub-Event", "issues", "X-GitHub-Delivery", fmt.Sprintf("72d3162e-cc78-11e3-81ab-4c9367dc095%d", i),
+			"X-Hub-Signature-256", "sha256="+signed("a-secret-of-github", payload)).Field(t, "runId").(string)
 		d.Ended(id)
 	}
+	alert := `{"alertname":"DiskFull","instance":"db-2:9100","summary":"/var is 92 % full"}`
+	d.Request("POST", "/api/hooks/alerts", alert, "X-Signature", signed(secret, alert))
+	d.Post("/api/hooks/stripe-invoices", `{"id":"in_20417","customer":"cus_318","amount":4990,"currency":"EUR"}`, "Idempotency-Key", "evt_20417").WantError(t, http.StatusUnprocessableEntity)
+	ids, _ := d.Listed("?hook=stripe-invoices")
+	d.failed = ids[0]
 	agent := func(fields map[string]any) string { return d.Accept(hookstest.AsJSON(t, fields)) }
 	d.completed = agent(map[string]any{"message": "Summarize the night.", "name": "nightly", "chatId": chatOfManyRuns,
 		"callbackUrl": d.receiver.URL + "/gone", "metadata": map[string]any{"shift": "night"}})
-	d.failed = agent(map[string]any{"message": "fail", "chatId": chatOfManyRuns})
-	late := agent(map[string]any{"message": "hold late", "timeoutSeconds": 1})
-	cancelled := agent(map[string]any{"message": "hold this"})
-	agent(map[string]any{"message": "Tell it later.", "callbackUrl": d.receiver.URL + "/later"})
-	agent(map[string]any{"message": "Tell it.", "callbackUrl": d.receiver.URL + "/taken"})
-	for _, id := range []string{d.completed, d.failed, late} {
+	late := agent(map[string]any{"message": "Check every query of the week.", "timeoutSeconds": 1})
+	cancelled := agent(map[string]any{"message": "Check every link of the handbook."})
+	agent(map[string]any{"message": "Summarize the week.", "callbackUrl": d.receiver.URL + "/later"})
+	agent(map[string]any{"message": "Summarize the month.", "callbackUrl": d.receiver.URL + "/taken"})
+	for _, id := range []string{d.completed, late} {
 		d.Ended(id)
 	}
 	d.CancelRun(cancelled)
-	d.running = agent(map[string]any{"message": "hold on", "chatId": chatOfManyRuns})
-	agent(map[string]any{"message": "After that.", "chatId": chatOfManyRuns})
+	agent(map[string]any{"message": "Check every backup of the year.", "chatId": chatOfManyRuns})
+	agent(map[string]any{"message": "Say which of them are too old.", "chatId": chatOfManyRuns})
 	for range 3 {
 		d.Request("POST", "/api/hooks/agent", `{"message":"let me in"}`, "Authorization", "Bearer wrong")
 	}
-	hookstest.Eventually(t, "a delivery is given up, and another is put off", func() bool {
-		return len(d.Deliveries("status=dead")) == 1 && len(d.Deliveries("status=pending")) == 1 && len(d.Deliveries("status=delivered")) == 1
+	hookstest.Eventually(t, "deliveries are given up, and another is put off", func() bool {
+		return len(d.Deliveries("status=dead")) == 2 && len(d.Deliveries("status=pending")) == 1 && len(d.Deliveries("status=delivered")) == 1
 	})
+	t.Cleanup(func() { close(release) })
 	return d
 }
 
@@ -131,7 +174,7 @@ func (d *busyDashboard) pages() []dashboardPage {
 		{"runs", "#/runs", "Login loops after password reset"},
 		{"refused", "#/runs/refused", "401"},
 		{"run", "#/runs/" + d.completed, "Summarize the night."},
-		{"failed-run", "#/runs/" + d.failed, "fail"},
+		{"failed-run", "#/runs/" + d.failed, "does not match the schema"},
 		{"chats", "#/chats", chatOfManyRuns},
 		{"chat", "#/chats?chatId=" + url.QueryEscape(chatOfManyRuns), "Summarize the night."},
 		{"deliveries", "#/deliveries", "410"},
