@@ -57,6 +57,7 @@ var caddyfileBlocks = []struct {
 		text: validation_tier smart
 		text: callback_url https://example.com/
 		list: deliver ops a
+		prose: progress working
 		duration 1s: timeout 1m
 		duration 1s: queue_time 1m
 		own repeatable: metadata a b

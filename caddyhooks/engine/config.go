@@ -28,6 +28,7 @@ type Config struct {
 	Metrics       Metrics // nil if nobody counts
 	Traces        Traces  // nil if nobody traces
 	Announcer     Announcer
+	Progress      ProgressTeller // nil if no chat is told
 	Log           *zap.Logger
 }
 

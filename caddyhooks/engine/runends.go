@@ -186,6 +186,7 @@ func (n *runEnds) withdraw(run *Run, outcome Outcome) error {
 	_, err := n.store.Runs().End(ctx, &Claim{Run: run}, end, Batch{})
 	n.store.writes.note(writeEnd, err)
 	if err == nil {
+		n.endProgress(run)
 		n.conclude(run, end, ending{attempts: n.attemptsOf(run)})
 	} else if !errors.Is(err, ErrClaimLost) {
 		n.store.failed("storing the end of a run failed", err, zap.String("run_id", run.ID))

@@ -132,6 +132,7 @@ func (p *workerPool) carryOut(config *Config, fresh *freshClaim) (next *freshCla
 	chat := p.chatOf(config, run)
 	a := &attempt{config: config, claim: claim, deadline: deadline, steps: steps, chat: chat, began: start}
 	var err error
+	var progress TurnProgress
 	if !hopeless {
 		if claim.Attempt > 1 {
 			config.Log.Info("run restarted", zap.String("run_id", run.ID), zap.String("hook", run.Hook), zap.Int("attempt", claim.Attempt))
@@ -139,6 +140,7 @@ func (p *workerPool) carryOut(config *Config, fresh *freshClaim) (next *freshCla
 		a.notes = newReplyNotes(config.Runners[config.runnerOf(run)])
 		a.writer = p.streams.Begin(start, claim.streamed()...)
 		defer a.writer.Done()
+		progress = config.beginProgress(claim)
 		outcome, err = p.carryOutTurn(ctx, a)
 	}
 	if err != nil && errors.Is(context.Cause(ctx), ErrClaimLost) {
@@ -172,6 +174,9 @@ func (p *workerPool) carryOut(config *Config, fresh *freshClaim) (next *freshCla
 		return next
 	}
 	end = p.ends.newEnd(claim.runs(), outcome)
+	if progress != nil {
+		progress.Fill(end.Deliveries)
+	}
 	end.Unstarted, end.Steps, end.Session = hopeless, steps.soFar(), chat.session()
 	next, storeErr := p.storeEnd(config, fresh, end)
 	if errors.Is(storeErr, ErrClaimLost) {
@@ -188,6 +193,14 @@ func (p *workerPool) carryOut(config *Config, fresh *freshClaim) (next *freshCla
 		took = 0
 	}
 	attempts, _ := end.Started(claim)
+	switch {
+	case progress != nil:
+		progress.Done()
+	case hopeless:
+		for run := range claim.eachRun {
+			p.endProgress(run)
+		}
+	}
 	p.ends.concludeAll(claim, end, ending{took: took, attempts: attempts, err: err})
 	return next
 }

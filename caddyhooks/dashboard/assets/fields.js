@@ -238,5 +238,6 @@ export function makeFields(about, locked) {
 	add("deliver", "Send the answer to a channel", box(), !channels.length && "No channel is configured here.");
 	add("channel", "Channel", pick("", "choose", channels));
 	add("to", "To", text(), "The chat or address on the channel.");
+	add("progress", "While it works", text(), "Posted there when a run starts, such as Working on it …. The answer takes its place.");
 	return all;
 }

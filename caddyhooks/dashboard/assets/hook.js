@@ -105,7 +105,7 @@ export async function show(page) {
 	const isShown = (key = "") => scheme().fields.includes(key), usualTolerance = el("span.hint");
 	of("authTolerance").box.append(usualTolerance);
 	const conditions = () => ["only", "skip"].flatMap(key => value(key) ? value(key).split("\n") : []).length;
-	const out = fold("Send the answer out", ["callbackUrl", "deliver", "channel", "to"], () => [value("deliver") && `channel ${value("channel")}, to ${value("to")}`, value("callbackUrl") && "callback", !value("deliver") && !value("callbackUrl") && "nowhere"]);
+	const out = fold("Send the answer out", ["callbackUrl", "deliver", "channel", "to", "progress"], () => [value("deliver") && `channel ${value("channel")}, to ${value("to")}`, value("callbackUrl") && "callback", !value("deliver") && !value("callbackUrl") && "nowhere"]);
 	const folds = [
 		fold("Which requests count", ["only", "skip", "each", "body", "maxPayloadSize"], () => [conditions() ? count(conditions(), "condition") : !value("each") && "all", value("each") && "a run for each match", value("body") && (value("body") === "auto" ? "JSON or form" : "form"), value("maxPayloadSize") && `up to ${value("maxPayloadSize")}`]),
 		fold("Who may call", ["from", "algorithm", "signed", "timestampHeader", "authTolerance"], () => [value("from") ? `from ${value("from")}` : "any address", isShown("algorithm") && value("algorithm"), isShown("signed") && value("signed") && "signed parts", isShown("authTolerance") && span("authTolerance", "within")]),

@@ -25,9 +25,14 @@ func (in *Instance) limited(channel engine.Channel) engine.Channel {
 
 var errChatNotAllowed = errors.New("the chat is not in allow_to of the channel, and the run is not of a hook in Caddy's configuration")
 
+// allowsChat reports whether a channel may send to a chat what runs of a hook answer.
+func allowsChat(compiler *settings.Compiler, channel engine.Channel, hook, to string) bool {
+	return settings.AllowsTo(channel, to) || settings.IndexMapping(compiler.Pinned.Mappings, hook) >= 0
+}
+
 // Send sends the answer.
 func (c limitedChannel) Send(ctx context.Context, d *engine.Delivery) error {
-	if !settings.AllowsTo(c.Channel, d.To) && settings.IndexMapping(c.compiler.Pinned.Mappings, d.Hook) < 0 {
+	if !allowsChat(c.compiler, c.Channel, d.Hook, d.To) {
 		return &engine.FinalError{Err: errChatNotAllowed}
 	}
 	return c.Channel.Send(ctx, d)

@@ -225,10 +225,11 @@ func (in *Instance) startOn(s *Service, reload bool) error {
 	queued := s.countQueued() // before workers take them
 	s.followSettings(active)
 	in.Meters.Keep(in.meteredNames(active), false)
-	in.EngineConfig.Announcer = s.Announcer
+	in.EngineConfig.Announcer, in.EngineConfig.Progress = s.Announcer, progressChats{in}
 	in.Detach = s.Engine.Attach(in.EngineConfig)
 	s.Bulk.Adopt()
 	in.Active.Store(active)
+	s.progress.Sweep(progressChats{in})
 	in.Refused.LogTo(in.Log)
 	s.refused.Store(in.Refused)
 	in.leaveRefused = in.Refused.Use(&refused.Store{Documents: s.Store.Documents(), Retention: in.Rules.Retention, Log: in.Log})

@@ -1,7 +1,7 @@
 // Package service has what lives longer than a request. An [Instance] is one hooks block of a configuration. A [Service], with the
 // engine, its store and the live settings, outlives reloads and is shared by the instances of the old and the new configuration.
 // Changes of settings, the event hub, rates, bulk actions and health belong to it. It imports settings, intake, observe, refused, bulk,
-// lastuse, api and engine.
+// lastuse, progress, api and engine.
 package service
 
 import (
@@ -26,6 +26,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/lastuse"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/observe"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/progress"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/refused"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
@@ -45,6 +46,7 @@ type Service struct {
 	Exports  Slots
 	Events   *eventHub
 	Bulk     *bulk.Actions
+	progress *progress.Keeper
 
 	Announcer *Announcer
 	queued    queueCount
@@ -83,6 +85,7 @@ func openService(opener engine.StoreOpener, name string) (*Service, error) {
 	s.Events = newEventHub(serviceEvents{s})
 	s.Announcer = newAnnouncer(name)
 	s.Bulk = bulk.New(s.Engine, store, s.logger)
+	s.progress = progress.New(store, s.logger)
 	if err := s.loadFirst(context.Background()); err != nil && !errors.Is(err, engine.ErrUnreachable) {
 		s.Announcer.shut()
 		store.Close()
@@ -262,6 +265,7 @@ func (s *Service) Destruct() error {
 	s.Bulk.Close()
 	s.follower.Wait()
 	s.Events.shut()
+	s.progress.Close()
 	s.Engine.Stop()
 	s.Announcer.shut()
 	return nil

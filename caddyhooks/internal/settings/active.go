@@ -78,6 +78,7 @@ func (c *Compiler) Compile(before *Active, live Settings, mayLeaveOut func(p Par
 	}
 	active.Warnings = append(c.warnings(&active.Settings), c.warningsAboutHidden(&live)...)
 	active.Warnings = append(active.Warnings, c.warningsAboutChats(active)...)
+	active.Warnings = append(active.Warnings, c.warningsAboutProgress(active)...)
 	active.Warnings = append(active.Warnings, c.warningsAboutWorkers(active)...)
 	active.Warnings = append(active.Warnings, c.warningsAboutStore()...)
 	active.Warnings = append(active.Warnings, c.warningsAboutFoldMax(active)...)

@@ -37,6 +37,7 @@ type HookBlock struct {
 //		validation_tier      <tier>
 //		callback_url         <url>
 //		deliver              <channel> <to>
+//		progress             <text>
 //		timeout              <duration>
 //		queue_time           <duration>
 //		metadata             <key> <value>
@@ -100,6 +101,7 @@ func (h *HookBlock) Directives() []hookDirective {
 		{caddyconf.Set("validation_tier", &h.ResponseValidationModelTier, caddyconf.Word), field("responseValidationModelTier")},
 		{caddyconf.Set("callback_url", &h.CallbackURL, caddyconf.Word), field("callbackUrl")},
 		{caddyconf.Directive{Word: "deliver", Read: h.unmarshalDeliver}, []string{"deliver", "channel", "to"}},
+		{caddyconf.Set("progress", &h.Progress, caddyconf.Prose(caddyconf.Text)), field("progress")},
 		{caddyconf.Set("timeout", &h.TimeoutSeconds, caddyconf.Seconds), field("timeoutSeconds")},
 		{caddyconf.Set("queue_time", &h.QueueTimeSeconds, caddyconf.Seconds), field("queueTimeSeconds")},
 		{caddyconf.Directive{Word: "metadata", Repeatable: true, Read: h.unmarshalMetadata}, field("metadata")},

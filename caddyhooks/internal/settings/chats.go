@@ -2,6 +2,8 @@ package settings
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
@@ -29,6 +31,36 @@ func (c *Compiler) CheckAllowed(live *Settings, unchanged func(Part) bool) error
 		}
 	}
 	return nil
+}
+
+// maxProgress bounds what is posted when a run starts. It is one short line.
+const maxProgress = 200
+
+func (m *Mapping) checkProgress() error {
+	switch {
+	case m.Progress == "":
+	case strings.TrimSpace(m.Progress) == "":
+		return FieldErrorf("progress", "must not be blank; leave it out for none")
+	case len(m.Progress) > maxProgress:
+		return FieldErrorf("progress", "must not be longer than %d bytes", maxProgress)
+	case strings.ContainsFunc(m.Progress, text.IsControl):
+		return FieldErrorf("progress", "must be one line without control characters")
+	}
+	return nil
+}
+
+// warningsAboutProgress looks for hooks that say nothing, though they are to say something when a run starts.
+func (c *Compiler) warningsAboutProgress(active *Active) (found []Warning) {
+	for name, hook := range active.Hooks {
+		channel := c.Rules.Channels[hook.Channel]
+		if _, ok := channel.(engine.ProgressChannel); hook.Progress == "" || !hook.Deliver || ok || channel == nil {
+			continue
+		}
+		found = append(found, Warning{Part{Mapping: name}, fmt.Sprintf(
+			"progress has no effect: channel %s cannot replace a message by another one", hook.Channel)})
+	}
+	slices.SortFunc(found, func(a, b Warning) int { return strings.Compare(a.Part.Mapping, b.Part.Mapping) })
+	return found
 }
 
 // warningsAboutChats looks for live hooks whose answers are not delivered.

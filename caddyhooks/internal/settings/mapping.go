@@ -115,6 +115,9 @@ type Mapping struct {
 	// settings, which is also the longest.
 	HistorySeconds *int `json:"historySeconds,omitempty"`
 
+	// What is posted in the chat that the reply goes to when a run starts, such as "Working on it …". The reply takes its place.
+	Progress string `json:"progress,omitempty"`
+
 	AgentFields
 }
 
@@ -164,6 +167,9 @@ func (m Mapping) Compile(r *Rules, secrets HookSecrets) (*Hook, error) {
 		return nil, err
 	}
 	if err := oneOf("untrusted", m.Untrusted, []string{"pass", "wrap"}); err != nil {
+		return nil, err
+	}
+	if err := m.checkProgress(); err != nil {
 		return nil, err
 	}
 	var err error

@@ -157,6 +157,9 @@ func (m *Mapping) ignoredByWake() (names []string) {
 	if m.Untrusted != "" {
 		add("untrusted")
 	}
+	if m.Progress != "" {
+		add("progress")
+	}
 	return names
 }
 
@@ -171,6 +174,9 @@ func (m *Mapping) ignoredWithoutDeliver() (names []string) {
 	}
 	if m.To != "" {
 		names = append(names, "to")
+	}
+	if m.Progress != "" {
+		names = append(names, "progress")
 	}
 	return names
 }
