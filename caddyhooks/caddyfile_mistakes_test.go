@@ -180,6 +180,11 @@ var caddyfileBlocks = []struct {
 	{"channel matrix", []string{"hooks", "channel ops matrix https://example.com a"}, `
 		duration 1ms: timeout 10s
 		own: allow_to !a:example.com`},
+	{"channel github", []string{"hooks", "channel ops github a"}, `
+		own: app 12345 app.pem
+		text: url https://example.com/
+		duration 1ms: timeout 10s
+		own: allow_to acme/widgets`},
 	{"channel webhook", []string{"hooks", "channel ops webhook https://example.com/"}, `
 		secret: token a
 		list: secret whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz

@@ -54,6 +54,7 @@ var blockTypes = map[string][]string{
 	"channel log":    {"channels.Log", "channels.Recipients"}, "channel email": {"channels.Email", "channels.Recipients"},
 	"channel slack": {"channels.Slack", "channels.API", "channels.Recipients"}, "channel telegram": {"channels.Telegram", "channels.API", "channels.Recipients"},
 	"channel discord": {"channels.Discord", "channels.API", "channels.Recipients"}, "channel matrix": {"channels.Matrix", "channels.API", "channels.Recipients"},
+	"channel github":  {"channels.GitHub", "channels.API", "channels.Recipients"},
 	"channel webhook": {"channels.Webhook", "channels.API", "channels.Recipients"},
 	"store bolt":      {"stores/bolt.Bolt"}, "store memory": {"stores/memory.Memory"}, "store postgres": {"stores/postgres.Postgres"},
 }

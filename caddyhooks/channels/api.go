@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -173,6 +174,14 @@ func (a *API) request(ctx context.Context, method, path string, body []byte) (*h
 // call sends a request and records the outcome in d. Many services tell success and failure in the body of an answer: judge
 // gets the outcome as the status has it, with the body if that is a JSON object, and corrects it. judge may be nil.
 func (a *API) call(d *engine.Delivery, req *http.Request, judge func(o *outbound.Outcome, answer map[string]any)) error {
+	if judge == nil {
+		return a.callReading(d, req, nil)
+	}
+	return a.callReading(d, req, func(o *outbound.Outcome, _ http.Header, answer map[string]any) { judge(o, answer) })
+}
+
+// callReading is call for services that say something in the header of an answer, too.
+func (a *API) callReading(d *engine.Delivery, req *http.Request, judge func(o *outbound.Outcome, h http.Header, answer map[string]any)) error {
 	timeout := time.Duration(a.Timeout)
 	if timeout == 0 {
 		timeout = 15 * time.Second
@@ -187,11 +196,15 @@ func (a *API) call(d *engine.Delivery, req *http.Request, judge func(o *outbound
 		if value, err := strictjson.Parse(recorder.body); err == nil {
 			answer, _ = value.(map[string]any)
 		}
-		judge(&o, answer)
+		judge(&o, recorder.header, answer)
+	}
+	secrets := a.secrets
+	if token, ok := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer "); ok && token != a.token {
+		secrets = append(slices.Clip(secrets), token) // one that the service made
 	}
 	// Secrets are looked for before the rest is cut off: the beginning of one would not be found after.
 	shown := recorder.body
-	for _, secret := range a.secrets {
+	for _, secret := range secrets {
 		shown = mask(shown, secret)
 		o.Reason = string(mask([]byte(o.Reason), secret))
 	}
@@ -337,6 +350,17 @@ func readPause(v any, unit time.Duration) time.Duration {
 	}
 	seconds := math.Ceil(n * unit.Seconds())
 	return outbound.RetryAfter(strconv.FormatInt(int64(seconds), 10), time.Now())
+}
+
+// readReset reads the moment at which a service takes requests again, a number of the given unit since 1970, as the pause until then. It
+// is a day at most, and 0 if the number makes no sense.
+func readReset(value string, unit time.Duration) time.Duration {
+	n, err := strconv.ParseInt(value, 10, 64)
+	if err != nil || n <= 0 || n > math.MaxInt64/int64(unit) {
+		return 0
+	}
+	pause := time.Until(time.Unix(0, n*int64(unit))).Truncate(time.Second) + time.Second
+	return min(max(pause, time.Second), 24*time.Hour)
 }
 
 // sendParts sends the parts of an answer, from the first that has not arrived. An error ends the attempt, and the next attempt

@@ -229,6 +229,15 @@ var bots = []bot{
 		}},
 	{"matrix", func(url, token, more string) string { return "matrix " + url + " " + token + " {\n" + more + "\n}" }, "!room:example.org",
 		`{"event_id":"$abc"}`, textMember("body")},
+	{"github", simpleConfig("github"), "acme/widgets#7", `{"id":1,"body":"x"}`, quietMember("body")},
+}
+
+// quietMember is textMember for channels that put markup out of action.
+func quietMember(name string) func(t *testing.T, r request) string {
+	return func(t *testing.T, r request) string {
+		t.Helper()
+		return strings.ReplaceAll(textMember(name)(t, r), zeroWidthSpace, "")
+	}
 }
 
 // channels are all of them.
@@ -246,17 +255,28 @@ func forEach(t *testing.T, bots []bot, test func(t *testing.T, b bot)) {
 	}
 }
 
-// longText has about 100,000 characters in lines of words, of which no two are alike.
-var longText = func() string {
+// longText has about 100,000 characters.
+var longText = manyWords(9000)
+
+// longTextFor is long enough to become some messages.
+func longTextFor(b bot) string {
+	if b.name == "github" {
+		return manyWords(27_000)
+	}
+	return longText
+}
+
+// manyWords are lines of words, of which no two are alike.
+func manyWords(n int) string {
 	var b strings.Builder
-	for i := range 9000 {
+	for i := range n {
 		fmt.Fprintf(&b, "wörd%d ", i)
 		if i%10 == 9 {
 			b.WriteString("&<\n")
 		}
 	}
 	return strings.TrimSpace(b.String())
-}()
+}
 
 // A part that arrived is not sent again because a later one fails, in whatever way that is.
 func TestLongAnswersContinueWhereTheyStopped(t *testing.T) {
@@ -277,6 +297,7 @@ func TestLongAnswersContinueWhereTheyStopped(t *testing.T) {
 			}
 		})
 		channel := loadChannel(t, b.config(s.URL, token, ""))
+		longText := longTextFor(b)
 		d := delivery(b.to, longText)
 		attempts := 0
 		for err := errors.New("not yet"); err != nil; {
@@ -317,7 +338,7 @@ func TestPauseBetweenPartsIsLeftToTheEngine(t *testing.T) {
 			say(w, 200, b.ok)
 		})
 		channel := loadChannel(t, b.config(s.URL, token, ""))
-		d := delivery(b.to, longText)
+		d := delivery(b.to, longTextFor(b))
 		outcome{"later", time.Second, "pause"}.check(t, channel.Send(t.Context(), d))
 		if d.Sent != 2 || len(s.seen()) != 3 {
 			t.Fatalf("%d parts arrived with %d requests", d.Sent, len(s.seen()))
@@ -463,7 +484,11 @@ func TestStatusesOfServices(t *testing.T) {
 						say(w, tc.status, body)
 					})
 					d := delivery(b.to, "x")
-					tc.want.check(t, loadChannel(t, b.config(s.URL, token, "")).Send(t.Context(), d))
+					want := tc.want
+					if b.name == "github" && tc.status == 403 {
+						want.kind, want.after = "later", 7*time.Second // with a Retry-After it is a limit
+					}
+					want.check(t, loadChannel(t, b.config(s.URL, token, "")).Send(t.Context(), d))
 					if d.LastStatus != tc.status || d.LastAnswer != body || len(s.seen()) != 1 {
 						t.Errorf("noted: status %d, answer %q, after %d requests", d.LastStatus, d.LastAnswer, len(s.seen()))
 					}
@@ -739,6 +764,8 @@ func TestChannelsFromJSON(t *testing.T) {
 		`matrix {"url":"http://x"}`:                            "token",
 		`matrix {"token":"x"}`:                                 "URL",
 		`webhook {}`:                                           "URL",
+		`github {}`:                                            "token",
+		`github {"token":"x","app":{"id":"1","key_file":"x"}}`: "both",
 		`slack {"token":"x","timeout":-1}`:                     "timeout",
 		`slack {"token":"x","url":"x"}`:                        "URL",
 		`slack {"token":"x","channel_url":"x"}`:                "channel_url",
@@ -749,7 +776,7 @@ func TestChannelsFromJSON(t *testing.T) {
 			t.Errorf("%s: got %v", config, err)
 		}
 	}
-	for _, half := range []caddy.CleanerUpper{new(Telegram), new(Slack), new(Discord), new(Matrix), new(Webhook)} {
+	for _, half := range []caddy.CleanerUpper{new(Telegram), new(Slack), new(Discord), new(Matrix), new(Webhook), new(GitHub)} {
 		if err := half.Cleanup(); err != nil {
 			t.Error(err)
 		}

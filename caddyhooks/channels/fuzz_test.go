@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"io"
 	"net"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +23,8 @@ func FuzzAnswersOfServices(f *testing.F) {
 	for _, answer := range []string{
 		`{"ok":true}`, `{"ok":false,"error_code":429,"parameters":{"retry_after":5}}`, `{"ok":false,"error_code":400,"parameters":{"migrate_to_chat_id":-1001}}`,
 		`{"ok":false,"error":"channel_not_found"}`, `{"ok":false,"error":"ratelimited"}`, `{"id":"1"}`, `{"retry_after":0.65,"global":true,"code":0}`,
-		`{"event_id":"$1"}`, `{"errcode":"M_LIMIT_EXCEEDED","retry_after_ms":2000}`, `{"errcode":"M_FORBIDDEN"}`, `{"retry_after":1e308}`, `[]`, `null`, `{`,
+		`{"event_id":"$1"}`, `{"errcode":"M_LIMIT_EXCEEDED","retry_after_ms":2000}`, `{"errcode":"M_FORBIDDEN"}`, `{"retry_after":1e308}`,
+		`{"message":"You have exceeded a secondary rate limit."}`, `{"message":"Resource not accessible by integration"}`, `[]`, `null`, `{`,
 	} {
 		for _, status := range []int{200, 400, 429, 500} {
 			f.Add(status, answer)
@@ -38,6 +40,12 @@ func FuzzAnswersOfServices(f *testing.F) {
 		}
 		for name, judge := range map[string]func(*outbound.Outcome, map[string]any){
 			"telegram": judgeTelegram, "slack": judgeSlack, "discord": judgeDiscord,
+			"github": func(o *outbound.Outcome, answer map[string]any) {
+				if o.Delivered {
+					return // another function reads those
+				}
+				judgeGitHub(o, http.Header{"X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {body}}, answer)
+			},
 			"matrix": func(o *outbound.Outcome, answer map[string]any) { judgeMatrix(o, answer, "there is no such room") },
 		} {
 			good := status >= 200 && status <= 299

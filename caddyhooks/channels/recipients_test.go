@@ -25,6 +25,8 @@ func TestChannelsAllowTheChatsOfTheirConfiguration(t *testing.T) {
 		{"webhook http://x {\n allow_to {env.CHANNEL_CHAT}-*-*\n}", []string{"team-a-b", "team--", "team-a-b-c"}, []string{"team-a", "Team-a-b", "team"}},
 		{"email mail.example.com {\n from a@example.com\n allow_to b@x.org\n}", []string{"b@x.org"}, []string{"c@x.org", "b@x.org.uk", "B@x.org", "b@X.org"}},
 		{"email mail.example.com {\n from a@example.com\n allow_to *@x.org\n}", []string{"b@x.org", "c@x.org"}, []string{"b@x.org.uk", "b@yx.org", "b@x.org\n"}},
+		{"github x {\n allow_to acme/* x/y#7\n}", []string{"acme/widgets#7", "acme/x#1", "x/y#7"}, []string{"acmes/x#7", "x/y#8", "x/y#77", "ACME/x#7"}},
+		{"github x {\n allow_to acme/widgets */docs#*\n}", []string{"acme/widgets#7", "x/docs#1"}, []string{"acme/widget#7", "acme/widgets2#7", "x/docs"}},
 		{"log {\n allow_to ops\n}", []string{"ops"}, []string{"op", "ops2"}},
 		{"log {\n allow_to *ops*dev*\n}", []string{"opsdev", "1ops2dev3"}, []string{"devops", "ops", "opsde"}},
 		{"log {\n allow_to ab*ba\n}", []string{"abba", "ab-ba", "abababa"}, []string{"aba", "ab", "ba"}},

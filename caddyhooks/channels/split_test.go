@@ -65,7 +65,7 @@ func TestLimitHoldsForWhatIsSent(t *testing.T) {
 	limits := map[string]struct {
 		field string
 		limit int
-	}{"telegram": {"text", 4096}, "slack": {"text", 4000}, "discord": {"content", 2000}, "matrix": {"body", 32 << 10}}
+	}{"telegram": {"text", 4096}, "slack": {"text", 4000}, "discord": {"content", 2000}, "matrix": {"body", 32 << 10}, "github": {"body", 65536}}
 	forEach(t, bots, func(t *testing.T, b bot) {
 		s := startService(t, func(w http.ResponseWriter, _ request, _ int) { say(w, 200, b.ok) })
 		channel := loadChannel(t, b.config(s.URL, token, ""))

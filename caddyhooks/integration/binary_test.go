@@ -132,7 +132,7 @@ func listsModules(t *testing.T, b *hookstest.Binary) {
 	for _, module := range []string{"hooks", "http.handlers.hooks", "admin.api.hooks",
 		"hooks.runners.echo", "hooks.runners.http", "hooks.stores.bolt", "hooks.stores.memory",
 		"hooks.channels.telegram", "hooks.channels.slack", "hooks.channels.discord", "hooks.channels.matrix",
-		"hooks.channels.email", "hooks.channels.webhook", "hooks.channels.log"} {
+		"hooks.channels.github", "hooks.channels.email", "hooks.channels.webhook", "hooks.channels.log"} {
 		if !slices.Contains(listed, module) {
 			t.Errorf("%s is not listed", module)
 		}
