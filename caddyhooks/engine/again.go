@@ -11,6 +11,7 @@ import (
 type Again struct {
 	Deliver bool   // send the answer to the callback and the channel of the first run
 	ChatID  string // another chat than that of the first run, "" for the same
+	Client  string // what starts it, in place of the address of a caller
 }
 
 // RunAgain starts a run again that has ended, however it did, and returns the new one, whose AgainOf names it. The new run
@@ -56,7 +57,7 @@ func (r *Record) CheckAgain() error {
 func (r *Run) again(how Again) *Run {
 	run := *r
 	run.ID, run.AgainOf = "", r.ID
-	run.AcceptedAt, run.TraceParent, run.Client, run.Together = time.Time{}, "", "", nil
+	run.AcceptedAt, run.TraceParent, run.Client, run.Together = time.Time{}, "", how.Client, nil
 	run.Sync, run.Owner, run.Fold = false, "", Fold{}
 	run.Key, run.KeyHeader, run.Replay = nil, "", nil
 	if how.ChatID != "" {

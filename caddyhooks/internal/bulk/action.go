@@ -89,6 +89,9 @@ func (v Verb) IsAboutRuns() bool { return v == Again || v == Cancel }
 // cancelledBy is what a run that the action cancels keeps of that.
 func (a *Action) cancelledBy() string { return fmt.Sprintf("%s (bulk %s)", a.By, a.ID) }
 
+// client is what a run that the action starts has in place of a caller's address.
+func (a *Action) client() string { return "bulk " + a.ID }
+
 // count counts what became of items.
 func (a *Action) count(skips ...Skip) {
 	for _, skip := range skips {

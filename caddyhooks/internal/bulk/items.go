@@ -30,10 +30,12 @@ func (w *work) do(ctx context.Context, i *item) (skip Skip, err error) {
 }
 
 func (w *work) again(ctx context.Context, record *engine.Record) (Skip, error) {
+	how := w.action.How
+	how.Client = w.action.client()
 	for {
-		err := w.engine.RunAgainOnce(ctx, record, w.action.How)
+		err := w.engine.RunAgainOnce(ctx, record, how)
 		if w.tried && errors.Is(err, engine.ErrRunAgain) { // it was not when the page was listed
-			return notSkipped, nil
+			return w.whoseAgain(ctx, record.Run.ID)
 		}
 		if !errors.Is(err, engine.ErrQueueFull) && !errors.Is(err, engine.ErrChatFull) {
 			return whyNotAgain(err)
@@ -42,6 +44,24 @@ func (w *work) again(ctx context.Context, record *engine.Record) (Skip, error) {
 		if !w.sleep(ctx, time.Second) {
 			return notSkipped, context.Cause(ctx)
 		}
+	}
+}
+
+// whoseAgain tells whether this action or somebody else has run a run again.
+func (w *work) whoseAgain(ctx context.Context, id string) (Skip, error) {
+	first, err := w.engine.Find(ctx, id, 0)
+	if err != nil {
+		return whyNotAgain(err)
+	}
+	switch again, err := w.engine.Find(ctx, first.AgainAs, 0); {
+	case errors.Is(err, engine.ErrNotFound): // it has ended, and is not kept
+		return notSkipped, nil
+	case err != nil:
+		return notSkipped, err
+	case again.Run.Client != w.action.client():
+		return SkipRepeated, nil
+	default:
+		return notSkipped, nil
 	}
 }
 
