@@ -22,17 +22,24 @@ var bulkRuns = flag.Int("bulk", 1500, "how many runs a bulk action is about")
 
 // bulkWorld is a Caddy that is killed and started again while bulk actions go on.
 type bulkWorld struct {
+	*bulkRunner
 	t      *testing.T
 	d      *hookstest.Deployment
 	p      *hookstest.Process
-	mended atomic.Bool // the runner answers
-	hangs  atomic.Bool // the runner does not end a turn
-	turns  sync.Map    // messages that it answered
 	peakKB int
 }
 
-func newBulkWorld(t *testing.T) *bulkWorld {
-	w := &bulkWorld{t: t}
+// bulkRunner is a runner that fails until it is mended.
+type bulkRunner struct {
+	url    string
+	more   string      // members of requests
+	mended atomic.Bool // the runner answers
+	hangs  atomic.Bool // the runner does not end a turn
+	turns  sync.Map    // messages that it answered
+}
+
+func newBulkRunner(t *testing.T) *bulkRunner {
+	w := new(bulkRunner)
 	runner := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		var turn struct{ Message string }
 		_ = json.NewDecoder(r.Body).Decode(&turn)
@@ -51,15 +58,25 @@ func newBulkWorld(t *testing.T) *bulkWorld {
 		runner.CloseClientConnections()
 		runner.Close()
 	})
+	w.url = runner.URL
+	return w
+}
+
+func newBulkWorld(t *testing.T, runner *bulkRunner, store string) *bulkWorld {
+	w := &bulkWorld{bulkRunner: runner, t: t}
 	w.d = hookstest.NewBinary(t).Deploy(t, "log {\n level ERROR\n }", fmt.Sprintf(`hooks {
 		enabled
 		token %s
 		runner http %s
-		store bolt %s
+		store %s
+		callbacks {
+			allow 127.0.0.0/8
+			ports *
+		}
 		workers 64
 		queue_limit %d
 		chat_limit 0
-	}`, hookstest.Token, runner.URL, filepath.Join(t.TempDir(), "hooks.db"), *bulkRuns+500))
+	}`, hookstest.Token, runner.url, store, *bulkRuns+500))
 	w.p = w.d.Start(t)
 	return w
 }
@@ -100,7 +117,7 @@ func (w *bulkWorld) send(from, n, chats int) {
 }
 
 func (w *bulkWorld) accept(message, chat string) {
-	body := fmt.Sprintf(`{"message":%q,"chatId":%q}`, message, chat)
+	body := fmt.Sprintf(`{"message":%q,"chatId":%q%s}`, message, chat, w.more)
 	resp, err := hookstest.TryRequest("POST", w.d.URL+"/api/hooks/agent", body, "Authorization", "Bearer "+hookstest.Token, "Content-Type", "application/json")
 	if err != nil || resp.Status != http.StatusAccepted {
 		w.t.Errorf("a request was answered %d %s, %v", resp.Status, resp.Body, err)
@@ -153,7 +170,7 @@ func (w *bulkWorld) figures() (figures struct{ Queued, Running int }) {
 // the action is stopped and resumed. The counts are exact, and senders get in all the time.
 func TestBulkActionsSurviveKills(t *testing.T) {
 	t.Parallel()
-	w, n := newBulkWorld(t), *bulkRuns
+	w, n := newBulkWorld(t, newBulkRunner(t), "bolt "+filepath.Join(t.TempDir(), "hooks.db")), *bulkRuns
 	began := time.Now()
 	w.send(0, n, 300)
 	hookstest.Within(t, 10*time.Minute, "all have failed", func() bool { f := w.figures(); return f.Queued+f.Running == 0 })
