@@ -171,9 +171,12 @@ func (a *API) request(ctx context.Context, method, path string, body []byte) (*h
 	return req, nil
 }
 
-// call sends a request and records the outcome in d. Many services tell success and failure in the body of an answer: judge
-// gets the outcome as the status has it, with the body if that is a JSON object, and corrects it. judge may be nil.
-func (a *API) call(d *engine.Delivery, req *http.Request, judge func(o *outbound.Outcome, answer map[string]any)) error {
+// A judge corrects an outcome: many services tell success and failure in the body of an answer. It gets the outcome as the status
+// has it, and the body, nil if that is no JSON object.
+type judge func(o *outbound.Outcome, answer map[string]any)
+
+// call sends a request and records the outcome in d. judge may be nil.
+func (a *API) call(d *engine.Delivery, req *http.Request, judge judge) error {
 	if judge == nil {
 		return a.callReading(d, req, nil)
 	}
@@ -361,18 +364,4 @@ func readReset(value string, unit time.Duration) time.Duration {
 	}
 	pause := time.Until(time.Unix(0, n*int64(unit))).Truncate(time.Second) + time.Second
 	return min(max(pause, time.Second), 24*time.Hour)
-}
-
-// sendParts sends the parts of an answer, from the first that has not arrived. An error ends the attempt, and the next attempt
-// begins with the same part.
-func sendParts(d *engine.Delivery, parts []string, send func(part string) error) error {
-	if len(parts) == 0 {
-		return &engine.FinalError{Err: errors.New("the answer is blank, and the channel takes no blank messages")}
-	}
-	for ; d.Sent < len(parts); d.Sent++ {
-		if err := send(parts[d.Sent]); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -35,14 +35,16 @@ type request struct {
 // service is a server that keeps the requests it gets and answers as it is told.
 type service struct {
 	*httptest.Server
-	t *testing.T
+	t testing.TB
 
 	mu       sync.Mutex
 	requests []request
+	messages []message        // of services that keep them
+	lose     func(n int) bool // whether the connection breaks before an answer is sent; nil: never
 }
 
 // startService starts a server whose answers are those of answer, which gets the number of the request, from 1.
-func startService(t *testing.T, answer func(w http.ResponseWriter, r request, n int)) *service {
+func startService(t testing.TB, answer func(w http.ResponseWriter, r request, n int)) *service {
 	t.Helper()
 	s := &service{t: t}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -55,6 +57,10 @@ func startService(t *testing.T, answer func(w http.ResponseWriter, r request, n 
 		s.requests = append(s.requests, got)
 		n := len(s.requests)
 		s.mu.Unlock()
+		if s.lose != nil && s.lose(n) {
+			answer(httptest.NewRecorder(), got, n)
+			panic(http.ErrAbortHandler)
+		}
 		answer(w, got, n)
 	}))
 	t.Cleanup(s.Close)
@@ -78,6 +84,53 @@ func (s *service) one() request {
 	return all[0]
 }
 
+// message is what a service keeps of a message.
+type message struct{ id, chat, thread, text string }
+
+// post keeps a message.
+func (s *service) post(m message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.messages = append(s.messages, m)
+}
+
+// edit changes a message, and reports whether there is one.
+func (s *service) edit(id, text string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.IndexFunc(s.messages, func(m message) bool { return m.id == id })
+	if i >= 0 {
+		s.messages[i].text = text
+	}
+	return i >= 0
+}
+
+// remove drops a message, and reports whether there was one.
+func (s *service) remove(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := len(s.messages)
+	s.messages = slices.DeleteFunc(s.messages, func(m message) bool { return m.id == id })
+	return len(s.messages) < n
+}
+
+// text is that of a message, "" if there is none.
+func (s *service) text(id string) string {
+	for _, m := range s.kept() {
+		if m.id == id {
+			return m.text
+		}
+	}
+	return ""
+}
+
+// kept returns the messages, the oldest first.
+func (s *service) kept() []message {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.messages)
+}
+
 // say answers with JSON.
 func say(w http.ResponseWriter, status int, body string) {
 	w.Header().Set("Content-Type", "application/json")
@@ -86,7 +139,7 @@ func say(w http.ResponseWriter, status int, body string) {
 }
 
 // loadChannel loads a channel as Caddy does, from what follows its name in a Caddyfile.
-func loadChannel(t *testing.T, config string) engine.Channel {
+func loadChannel(t testing.TB, config string) engine.Channel {
 	t.Helper()
 	channel, err := tryLoadChannel(t, config)
 	if err != nil {
@@ -95,7 +148,7 @@ func loadChannel(t *testing.T, config string) engine.Channel {
 	return channel
 }
 
-func tryLoadChannel(t *testing.T, config string) (engine.Channel, error) {
+func tryLoadChannel(t testing.TB, config string) (engine.Channel, error) {
 	t.Helper()
 	d := caddyfile.NewTestDispenser(config)
 	d.Next()

@@ -26,7 +26,8 @@ func init() {
 // Discord is a channel that posts answers as a Discord bot, whose token it has. A chat is the id of a channel or a thread.
 // The url is that of the API, with its version.
 //
-// Discord makes links of addresses in every text. It knows a repeat for a few minutes, in which a message is posted once.
+// Discord makes links of addresses in every text. It knows a repeat for a few minutes, in which a message is posted once. An edit
+// is done once however often it is repeated.
 type Discord struct {
 	API
 }
@@ -60,18 +61,18 @@ var snowflake = regexp.MustCompile(`^[0-9]{15,20}$`)
 // ValidTo takes ids of channels.
 func (*Discord) ValidTo(to string) error {
 	if !snowflake.MatchString(to) {
-		return errors.New("a chat on Discord is the id of a channel, a number of 15 to 20 digits such as 123456789012345678")
+		return errors.New("a chat on Discord is the id of a channel or a thread, a number of 15 to 20 digits such as 123456789012345678")
 	}
 	return nil
 }
 
-// discordMessage is the body of Create Message.
+// discordMessage is the body of Create Message, and of Edit Message, which takes no nonce.
 type discordMessage struct {
 	Content  string          `json:"content"`
 	Mentions discordMentions `json:"allowed_mentions"`
 	Flags    int             `json:"flags"`
-	Nonce    string          `json:"nonce"`
-	Enforce  bool            `json:"enforce_nonce"`
+	Nonce    string          `json:"nonce,omitempty"`
+	Enforce  bool            `json:"enforce_nonce,omitempty"`
 }
 
 type discordMentions struct {
@@ -88,19 +89,101 @@ func (c *Discord) Send(ctx context.Context, d *engine.Delivery) error {
 		return &engine.FinalError{Err: err}
 	}
 	return sendParts(d, discordSplitter.split(cleanText(d.Body), d.RunID), func(part string) error {
-		body := encodeJSON(discordMessage{
-			Content: escapeMarkdown(part), Mentions: discordMentions{Parse: []string{}}, Flags: suppressEmbeds,
-			Nonce: discordNonce(d), Enforce: true,
-		})
-		req, err := c.request(ctx, http.MethodPost, "/channels/"+d.To+"/messages", body)
-		if err != nil {
-			return err
-		}
-		req.Header.Set("Authorization", "Bot "+c.token)
-		// Discord may refuse clients that do not name themselves in this form.
-		req.Header.Set("User-Agent", "DiscordBot (https://github.com/caddy-hooks/caddy-hooks, 1) caddy-hooks")
-		return c.call(d, req, judgeDiscord)
+		return editOrPost(d, snowflake.MatchString,
+			func() error {
+				return c.endpoint(ctx, d, http.MethodPatch, discordMessages(d.To, d.Progress), newDiscordMessage(part, ""), judgeDiscord)
+			},
+			func() error {
+				return c.endpoint(ctx, d, http.MethodPost, discordMessages(d.To, ""), newDiscordMessage(part, discordNonce(d)), judgeDiscord)
+			})
 	})
+}
+
+// Begin posts a message.
+func (c *Discord) Begin(ctx context.Context, to, text string) (progress string, err error) {
+	part, err := discordSplitter.progressPart(cleanText(text))
+	if err == nil {
+		err = c.ValidTo(to)
+	}
+	if err != nil {
+		return "", err
+	}
+	err = c.endpoint(ctx, new(engine.Delivery), http.MethodPost, discordMessages(to, ""), newDiscordMessage(part, ""), discordID(&progress))
+	return progress, err
+}
+
+// Withdraw deletes a message.
+func (c *Discord) Withdraw(ctx context.Context, to, progress string) error {
+	if err := c.ValidTo(to); err != nil {
+		return err
+	}
+	if !snowflake.MatchString(progress) {
+		return errNoProgress
+	}
+	judge := func(o *outbound.Outcome, answer map[string]any) {
+		if o.Status != http.StatusNoContent {
+			judgeDiscord(o, answer)
+		}
+		if answer["code"] == json.Number("10008") { // Unknown Message
+			o.Delivered = true
+		}
+	}
+	return c.endpoint(ctx, new(engine.Delivery), http.MethodDelete, discordMessages(to, progress), nil, judge)
+}
+
+// Authors asks for the id of the bot's user.
+func (c *Discord) Authors(ctx context.Context) ([]string, error) {
+	var id string
+	err := c.endpoint(ctx, new(engine.Delivery), http.MethodGet, "/users/@me", nil, discordID(&id))
+	if err != nil {
+		return nil, err
+	}
+	return []string{id}, nil
+}
+
+// discordID is a judge that keeps the id in an answer, which has to be one.
+func discordID(id *string) judge {
+	return func(o *outbound.Outcome, answer map[string]any) {
+		text, _ := answer["id"].(string)
+		switch judgeDiscord(o, answer); {
+		case o.Delivered && snowflake.MatchString(text):
+			*id = text
+		case o.Delivered:
+			markUnexpected(o, "Discord")
+		}
+	}
+}
+
+// discordMessages is the path of the messages of a channel, or of one of them.
+func discordMessages(channel, message string) string {
+	path := "/channels/" + channel + "/messages"
+	if message != "" {
+		path += "/" + message
+	}
+	return path
+}
+
+func newDiscordMessage(part, nonce string) *discordMessage {
+	return &discordMessage{
+		Content: escapeMarkdown(part), Mentions: discordMentions{Parse: []string{}}, Flags: suppressEmbeds,
+		Nonce: nonce, Enforce: nonce != "",
+	}
+}
+
+// endpoint sends a request to the API. The message may be nil.
+func (c *Discord) endpoint(ctx context.Context, d *engine.Delivery, method, path string, message *discordMessage, judge judge) error {
+	var body []byte
+	if message != nil {
+		body = encodeJSON(message)
+	}
+	req, err := c.request(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Authorization", "Bot "+c.token)
+	// Discord may refuse clients that do not name themselves in this form.
+	req.Header.Set("User-Agent", "DiscordBot (https://github.com/caddy-hooks/caddy-hooks, 1) caddy-hooks")
+	return c.call(d, req, judge)
 }
 
 // discordNonce names the next part of a delivery in the 25 characters that Discord allows.
@@ -190,7 +273,7 @@ func judgeDiscord(o *outbound.Outcome, answer map[string]any) {
 
 // discordReasons explains error codes to an operator.
 var discordReasons = map[string]string{
-	"10003":  "there is no such channel",
+	"10003":  "there is no such channel or thread",
 	"40001":  "it does not know the token of this channel",
 	"40333":  "its firewall does not let the bot in",
 	"50001":  "the bot may not see the channel",
@@ -206,8 +289,10 @@ var discordReasons = map[string]string{
 
 // Interface guards
 var (
-	_ engine.Channel        = (*Discord)(nil)
-	_ caddy.Provisioner     = (*Discord)(nil)
-	_ caddy.CleanerUpper    = (*Discord)(nil)
-	_ caddyfile.Unmarshaler = (*Discord)(nil)
+	_ engine.Channel         = (*Discord)(nil)
+	_ engine.ProgressChannel = (*Discord)(nil)
+	_ engine.AuthorChannel   = (*Discord)(nil)
+	_ caddy.Provisioner      = (*Discord)(nil)
+	_ caddy.CleanerUpper     = (*Discord)(nil)
+	_ caddyfile.Unmarshaler  = (*Discord)(nil)
 )

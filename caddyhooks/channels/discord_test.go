@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -11,7 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// discordServer answers as discord.com does, where one channel exists.
+// discordServer answers as discord.com does, where one channel exists, and a thread, whose id is a channel's.
 type discordServer struct {
 	*service
 	mu     sync.Mutex
@@ -27,6 +28,8 @@ func startDiscord(t *testing.T, token string, lose func(n int) bool) *discordSer
 			Enforce bool `json:"enforce_nonce"`
 		}
 		err := json.Unmarshal([]byte(r.body), &body)
+		channel, messages, ok := strings.Cut(strings.TrimPrefix(r.path, "/api/v10/channels/"), "/messages")
+		id := strings.TrimPrefix(messages, "/")
 		switch {
 		case r.header.Get("Authorization") != "Bot "+token:
 			say(w, 401, `{"message":"401: Unauthorized","code":0}`)
@@ -34,8 +37,17 @@ func startDiscord(t *testing.T, token string, lose func(n int) bool) *discordSer
 		case !strings.HasPrefix(r.header.Get("User-Agent"), "DiscordBot ("):
 			say(w, 403, `{"message":"internal network error","code":40333}`)
 			return
-		case r.method != "POST" || r.path != "/api/v10/channels/123456789012345678/messages":
+		case r.method == "GET" && r.path == "/api/v10/users/@me":
+			say(w, 200, `{"id":"1200000000000000001","username":"agent","discriminator":"0000","global_name":null,"avatar":null,"bot":true,"flags":0}`)
+			return
+		case !ok || channel != "123456789012345678" && channel != "987654321098765432" || (r.method == "POST") != (id == ""):
 			say(w, 404, `{"message":"Unknown Channel","code":10003}`)
+			return
+		case r.method == "DELETE" && s.remove(id):
+			w.WriteHeader(204)
+			return
+		case r.method == "DELETE":
+			say(w, 404, `{"message":"Unknown Message","code":10008}`)
 			return
 		case err != nil || strings.TrimSpace(body.Content) == "":
 			say(w, 400, `{"message":"Cannot send an empty message","code":50006}`)
@@ -44,18 +56,26 @@ func startDiscord(t *testing.T, token string, lose func(n int) bool) *discordSer
 			say(w, 400, `{"message":"Invalid Form Body","code":50035,"errors":{"content":{"_errors":[{"code":"BASE_TYPE_MAX_LENGTH","message":"Must be 2000 or fewer in length."}]}}}`)
 			return
 		}
+		if r.method == "PATCH" && !s.edit(id, body.Content) {
+			say(w, 404, `{"message":"Unknown Message","code":10008}`)
+			return
+		}
 		s.mu.Lock()
 		if _, repeat := s.posted[body.Nonce]; !repeat || !body.Enforce {
 			s.posted[body.Nonce] += body.Content
 		}
 		content, _ := json.Marshal(s.posted[body.Nonce])
 		s.mu.Unlock()
+		if r.method == "POST" {
+			id = strconv.FormatInt(1300000000000000000+int64(n), 10)
+			s.post(message{id, channel, "", body.Content})
+		}
 		if lose(n) {
 			panic(http.ErrAbortHandler)
 		}
 		say(w, 200, fmt.Sprintf(`{"type":0,"content":%s,"mentions":[],"mention_roles":[],"attachments":[],"embeds":[],"timestamp":"2026-01-02T03:04:05.678000+00:00",`+
-			`"edited_timestamp":null,"flags":4,"components":[],"id":"%d","channel_id":"123456789012345678","author":{"id":"1","username":"bot","bot":true},`+
-			`"pinned":false,"mention_everyone":false,"tts":false,"nonce":%q}`, content, 1300000000000000000+int64(n), body.Nonce))
+			`"edited_timestamp":null,"flags":4,"components":[],"id":%q,"channel_id":"123456789012345678","author":{"id":"1","username":"bot","bot":true},`+
+			`"pinned":false,"mention_everyone":false,"tts":false,"nonce":%q}`, content, id, body.Nonce))
 	})
 	return s
 }

@@ -29,9 +29,9 @@ func init() {
 	caddy.RegisterModule(Email{})
 }
 
-// Email is a channel that mails answers, as plain text, through an SMTP server. A chat is a mail address. Every delivery
-// has a connection of its own, and all its attempts send the same message, down to its Message-ID, so that a mailbox can
-// drop a repeat.
+// Email is a channel that mails answers, as plain text, through an SMTP server. A chat is a mail address, and a mail to
+// <address>/<message id> answers that message. Every delivery has a connection of its own, and all its attempts send the same
+// message, down to its Message-ID, so that a mailbox can drop a repeat.
 type Email struct {
 	// The mail server, as host or host:port; an IPv6 address stands in brackets. Default port: 587, with tls on 465, with
 	// tls off 25.
@@ -105,6 +105,7 @@ func (e *Email) Provision(caddy.Context) error {
 	for _, text := range []*string{&e.Server, &e.From, &e.TLS, &e.Subject, &e.Helo} {
 		*text = repl.ReplaceKnown(*text, "")
 	}
+	e.splitTo = splitMailChat
 	if err := e.setUp(repl); err != nil {
 		return fmt.Errorf("channel email: %w", err)
 	}
@@ -301,15 +302,15 @@ func readRootCA(d *caddyfile.Dispenser) ([]string, error) {
 	return files, nil
 }
 
-// ValidTo takes one bare mail address.
+// ValidTo takes one bare mail address, with the id of a message or without.
 func (*Email) ValidTo(to string) error {
-	_, err := parseMailAddress(to)
+	_, _, err := parseMailChat(to)
 	return err
 }
 
 // Send mails the answer.
 func (e *Email) Send(ctx context.Context, d *engine.Delivery) error {
-	to, err := parseMailAddress(d.To)
+	to, inReplyTo, err := parseMailChat(d.To)
 	if err != nil {
 		return &engine.FinalError{Err: err}
 	}
@@ -320,7 +321,7 @@ func (e *Email) Send(ctx context.Context, d *engine.Delivery) error {
 	defer cancel()
 	s := new(smtpSession)
 	defer s.close(attempt)
-	err = e.converse(attempt, s, to, newMailMessage(e.from, to, e.Subject, d))
+	err = e.converse(attempt, s, to, newMailMessage(e.from, to, inReplyTo, e.Subject, d))
 	d.LastStatus, d.LastAnswer = s.code, e.withoutSecrets(s.answer, s.proofs)
 	return e.outcome(ctx, attempt, s, err)
 }

@@ -24,6 +24,7 @@ import (
 type mailMessage struct {
 	from    mail.Address
 	to      mailAddress
+	parent  string // the id of the message that it answers, with its brackets, or ""
 	subject string
 	id      string
 	runID   string
@@ -32,9 +33,9 @@ type mailMessage struct {
 }
 
 // newMailMessage makes the mail of a delivery. It depends on nothing that changes between attempts.
-func newMailMessage(from mail.Address, to mailAddress, subject string, d *engine.Delivery) *mailMessage {
+func newMailMessage(from mail.Address, to mailAddress, parent, subject string, d *engine.Delivery) *mailMessage {
 	return &mailMessage{
-		from: from, to: to,
+		from: from, to: to, parent: parent,
 		subject: fillMailSubject(subject, d),
 		id:      d.ID + from.Address[strings.LastIndexByte(from.Address, '@'):],
 		runID:   d.RunID,
@@ -51,6 +52,9 @@ func (m *mailMessage) write(w io.Writer) error {
 	fmt.Fprintf(&head, "Subject: %s\r\n", encodeHeaderText(m.subject))
 	fmt.Fprintf(&head, "Date: %s\r\n", m.date.UTC().Format(time.RFC1123Z))
 	fmt.Fprintf(&head, "Message-ID: <%s>\r\n", m.id)
+	if m.parent != "" {
+		fmt.Fprintf(&head, "In-Reply-To: %[1]s\r\nReferences: %[1]s\r\n", m.parent)
+	}
 	fmt.Fprintf(&head, "X-Service-Run-Id: %s\r\n", outbound.HeaderValue(m.runID))
 	// Asks programs that answer mail not to answer this one.
 	head.WriteString("Auto-Submitted: auto-generated\r\n")
@@ -153,6 +157,27 @@ const (
 	maxMailAddress = 254
 	maxLocalPart   = 64
 )
+
+// splitMailChat takes the id of a message, which follows after a slash, off a chat. No < is in an address.
+func splitMailChat(to string) (address, parent string) {
+	if at := strings.Index(to, "/<"); at >= 0 {
+		return to[:at], to[at+1:]
+	}
+	return to, ""
+}
+
+// mailID matches the ids of messages that are safe to put into headers. One with unusual characters is not for threads.
+var mailID = regexp.MustCompile(`^<[!-;=?-~]{1,500}>$`)
+
+// parseMailChat reads a chat: a bare address, and the id of the message to answer, "" if there is none.
+func parseMailChat(to string) (address mailAddress, parent string, err error) {
+	text, parent := splitMailChat(to)
+	if parent != "" && !mailID.MatchString(parent) {
+		return mailAddress{}, "", errors.New("the id of a mail to answer looks like <id@example.com>, with up to 500 characters of ASCII")
+	}
+	address, err = parseMailAddress(text)
+	return address, parent, err
+}
 
 // parseMailAddress reads one bare address. Less is taken than the standards allow: nothing quoted, no comments, no addresses
 // of hosts in place of a name, which are rare in mail addresses and common in attacks.

@@ -188,7 +188,7 @@ func TestEmailArrivesFieldByField(t *testing.T) {
 	e := newEmail(t, Email{Server: servers.address(0), TLS: "off", From: `"Ägent, the 2nd" <agent@bücher.example>`,
 		Subject: "Antwort für {chat_id}: {status} ({run_id})", Helo: "client.example.com"})
 	d := exampleDelivery()
-	d.To, d.ChatID = "first.last+tag@BÜCHER.example", "chät\r\nBcc: x@example.net\u202e {run_id}"
+	d.To, d.ChatID = "first.last+tag@BÜCHER.example/<CAF=x/y+1@mail.example>", "chät\r\nBcc: x@example.net\u202e {run_id}"
 	d.Body = "Grüße 🎉\n.\n..dots\nFrom here\n<b>not bold</b>  \n\ttab\r\nlone\rcr " + strings.Repeat("long ", 300) + "\nend"
 	if err := e.Send(t.Context(), d); err != nil {
 		t.Fatal(err)
@@ -227,6 +227,8 @@ func TestEmailArrivesFieldByField(t *testing.T) {
 	for name, want := range map[string]string{
 		"Message-Id":       "<msg_0190a1b2c3d47e5f8a9b0c1d2e3f4a5b_1@xn--bcher-kva.example>",
 		"X-Service-Run-Id": "0190a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b",
+		"In-Reply-To":      "<CAF=x/y+1@mail.example>",
+		"References":       "<CAF=x/y+1@mail.example>",
 	} {
 		if header.Get(name) != want {
 			t.Errorf("got %s %q, want %q", name, header.Get(name), want)

@@ -142,6 +142,10 @@ func readMail(t *testing.T, data []byte) (header mail.Header, text string) {
 	}
 	want := []string{"Auto-Submitted", "Content-Transfer-Encoding", "Content-Type", "Date", "From", "Message-Id", "Mime-Version",
 		"Subject", "To", "X-Service-Run-Id"}
+	if m.Header.Get("In-Reply-To") != "" {
+		want = append(want, "In-Reply-To", "References")
+		slices.Sort(want)
+	}
 	var names []string
 	for name := range m.Header {
 		names = append(names, name)
@@ -304,6 +308,22 @@ func TestEmailTakesBareAddressesOnly(t *testing.T) {
 	}
 }
 
+func TestEmailTakesTheIDOfAMailToAnswer(t *testing.T) {
+	t.Parallel()
+	for _, id := range []string{"<a@b>", "<a>", "<CAF=x/y+1_2@mail.example.org>", "<a/<b", "<" + strings.Repeat("a", 500) + ">"} {
+		to, parent, err := parseMailChat("x/y@example.org/" + id)
+		if ok := id != "<a/<b"; ok != (err == nil) || ok && (to.String() != "x/y@example.org" || parent != id) {
+			t.Errorf("%.80q: got %q, %.80q, %v", id, to, parent, err)
+		}
+	}
+	for _, to := range []string{"a@b/", "a@b/x", "a@b/<>", "a@b/<x", "a@b/x>", "a@b/<x> ", "a@b/<x>\r\nBcc: c@d", "a@b/<x\r\ny>", "a@b/<x y>", "a@b/<x>/<y>", "a@b/<x><y>",
+		"a@b/<ü@x>", "a@b/<x\x00>", "a@b/<x\x7f>", "/<x>", "a@b/c@d/<x>", "a@b<x>", "a@b/</<x>", "a@b/<" + strings.Repeat("a", 501) + ">"} {
+		if err := new(Email).ValidTo(to); err == nil || strings.ContainsAny(err.Error(), "\r\n") {
+			t.Errorf("%.80q: %v", to, err)
+		}
+	}
+}
+
 func TestEmailSubjectIsShortAndReadAsWritten(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ subject, chat, want string }{
@@ -334,8 +354,9 @@ func FuzzEmailMessage(f *testing.F) {
 	f.Add(".\r\n.\rFrom x\n=3D \n\x00\t ", "jürgen@bücher.example", "Ägent \"X\" <a@b>", "a\r\nBcc: b@example.org")
 	f.Add("=?utf-8?q?x?=", "!#$%&'*+-/=?^_`{|}~@a.example", "=?utf-8?q?x?=", "=?utf-8?b?eA==?=")
 	f.Add(strings.Repeat("ü", 600), "a@b", strings.Repeat("🎉", 100), strings.Repeat("🎉", 100))
+	f.Add("x", "a@b.example/<id.1@c.example>", "n", "c")
 	f.Fuzz(func(t *testing.T, text, to, name, chat string) {
-		address, err := parseMailAddress(to)
+		address, parent, err := parseMailChat(to)
 		if err != nil {
 			return
 		}
@@ -346,7 +367,7 @@ func FuzzEmailMessage(f *testing.F) {
 		d := exampleDelivery()
 		d.Body, d.To, d.ChatID = text, to, chat
 		var data bytes.Buffer
-		m := newMailMessage(from, address, "Re {chat_id}", d)
+		m := newMailMessage(from, address, parent, "Re {chat_id}", d)
 		if err := m.write(&data); err != nil {
 			t.Fatal(err)
 		}
@@ -360,6 +381,9 @@ func FuzzEmailMessage(f *testing.F) {
 		tos, err := header.AddressList("To")
 		if err != nil || len(tos) != 1 || tos[0].Address != address.String() || tos[0].Name != "" {
 			t.Errorf("got To %v, %v; want %s", tos, err, address)
+		}
+		if header.Get("In-Reply-To") != parent || header.Get("References") != parent || len(header["References"]) > 1 {
+			t.Errorf("got %q and %q, want %q", header["In-Reply-To"], header["References"], parent)
 		}
 		froms, err := header.AddressList("From")
 		if err != nil || len(froms) != 1 || *froms[0] != from {

@@ -2,6 +2,7 @@ package channels
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
@@ -26,7 +27,8 @@ func init() {
 }
 
 // Matrix is a channel that sends answers as notices to rooms, with the access token of a user of a homeserver, whose url it
-// has. A chat is the id or an alias of a room that the user has joined. Rooms that are encrypted are not for it.
+// has. A chat is the id or an alias of a room that the user has joined, and <room>/<event id> is a thread in it. Rooms that are
+// encrypted are not for it.
 //
 // A homeserver knows a repeat, so that a message is in a room once.
 type Matrix struct {
@@ -48,6 +50,7 @@ func (m *Matrix) Provision(caddy.Context) error {
 	if m.Token == "" {
 		return errors.New("channel matrix needs an access token")
 	}
+	m.splitTo = splitAtSlash
 	m.aliases = &aliases{rooms: make(map[string]resolvedAlias)}
 	return m.provision("matrix", "", checkBaseURL, m.ValidTo)
 }
@@ -73,13 +76,25 @@ func (m *Matrix) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 
 var matrixServer = regexp.MustCompile(`^(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[:.]*[0-9A-Fa-f][0-9A-Fa-f:.]*\])(?::[0-9]{1,5})?$`)
 
-// ValidTo takes ids and aliases of rooms.
+// ValidTo takes ids and aliases of rooms, and threads in them.
 func (*Matrix) ValidTo(to string) error {
-	if !isRoomID(to) && !isRoomAlias(to) {
-		return errors.New("a chat on Matrix is the id of a room, such as !abc:example.org, or an alias, such as #room:example.org")
+	room, thread, hasThread := strings.Cut(to, "/")
+	if !isRoomID(room) && !isRoomAlias(room) || hasThread && !isMatrixEvent(thread) {
+		return errors.New("a chat on Matrix is the id of a room, such as !abc:example.org, or an alias, such as #room:example.org; " +
+			"a thread follows after a slash, as in !abc:example.org/$event")
 	}
 	return nil
 }
+
+var matrixEvent = regexp.MustCompile(`^\$[A-Za-z0-9._~=+/-]{1,200}$`)
+
+func isMatrixEvent(id string) bool {
+	local, server, hasServer := strings.Cut(id, ":")
+	return len(id) <= 255 && matrixEvent.MatchString(local) && (!hasServer || matrixServer.MatchString(server))
+}
+
+// isMatrixProgress reports whether an id can stand in a path.
+func isMatrixProgress(id string) bool { return isMatrixEvent(id) && !strings.Contains(id, "/") }
 
 func isRoomID(id string) bool {
 	local, ok := strings.CutPrefix(id, "!")
@@ -104,10 +119,45 @@ func fitsMatrix(id, local string) bool {
 // matrixMessage is the content of an m.room.message. The mentions are there to say that there are none: without them,
 // servers look for names and for @room in the text. So is the type: nobody is notified of a notice.
 type matrixMessage struct {
-	Type     string   `json:"msgtype"`
-	Body     string   `json:"body"`
-	Mentions struct{} `json:"m.mentions"`
+	Type     string          `json:"msgtype"`
+	Body     string          `json:"body"`
+	Mentions struct{}        `json:"m.mentions"`
+	New      *matrixMessage  `json:"m.new_content,omitempty"`
+	Relation *matrixRelation `json:"m.relates_to,omitempty"`
 }
+
+// matrixRelation makes a message a part of a thread, or the new version of another message. To clients that know no threads it is a reply.
+type matrixRelation struct {
+	Type        string       `json:"rel_type"`
+	Event       string       `json:"event_id"`
+	FallingBack bool         `json:"is_falling_back,omitempty"`
+	InReplyTo   *matrixReply `json:"m.in_reply_to,omitempty"`
+}
+
+type matrixReply struct {
+	Event string `json:"event_id"`
+}
+
+// newMatrixMessage is a message in a thread, or in none if that is "".
+func newMatrixMessage(part, thread string) matrixMessage {
+	message := matrixMessage{Type: "m.notice", Body: part}
+	if thread != "" {
+		message.Relation = &matrixRelation{Type: "m.thread", Event: thread, FallingBack: true, InReplyTo: &matrixReply{thread}}
+	}
+	return message
+}
+
+// newMatrixEdit replaces a message. Clients that know no edits show the beginning of the new text: an event has no place for it twice.
+func newMatrixEdit(part, event string) matrixMessage {
+	fallback := []rune("* " + part)
+	if len(fallback) > maxEditFallback {
+		fallback = append(fallback[:maxEditFallback-1], '…')
+	}
+	message := newMatrixMessage(part, "")
+	return matrixMessage{Type: message.Type, Body: string(fallback), New: &message, Relation: &matrixRelation{Type: "m.replace", Event: event}}
+}
+
+const maxEditFallback = 1000
 
 // An event may have 64 KiB of JSON, which includes members that servers add.
 var matrixSplitter = splitter{limit: 32 << 10, size: jsonLength}
@@ -123,30 +173,111 @@ func (m *Matrix) Send(ctx context.Context, d *engine.Delivery) error {
 		return &engine.FinalError{Err: err}
 	}
 	parts := matrixSplitter.split(cleanText(d.Body), d.RunID)
+	alias, thread := splitAtSlash(d.To)
 	return sendParts(d, parts, func(part string) error {
-		room, err := m.room(ctx, d)
+		room, err := m.room(ctx, d, alias)
 		if err != nil {
 			return err
 		}
-		path := fmt.Sprintf("/_matrix/client/v3/rooms/%s/send/m.room.message/%s",
-			url.PathEscape(room), url.PathEscape(fmt.Sprintf("%s.%d", d.ID, d.Sent)))
-		req, err := m.authorized(ctx, http.MethodPut, path, encodeJSON(matrixMessage{Type: "m.notice", Body: part}))
-		if err != nil {
-			return err
-		}
-		err = m.call(d, req, func(o *outbound.Outcome, answer map[string]any) {
-			if id, _ := answer["event_id"].(string); o.Delivered && id == "" {
-				markUnexpected(o, "a Matrix server")
-				return
-			}
-			judgeMatrix(o, answer, "there is no such room, or the user of this channel has not joined it")
-		})
-		var final *engine.FinalError
-		if errors.As(err, &final) {
-			m.aliases.forget(d.To) // it may be that of another room by now
+		name := fmt.Sprintf("%s.%d", d.ID, d.Sent)
+		err = editOrPost(d, isMatrixProgress,
+			func() error {
+				if err := m.find(ctx, d, room, d.Progress); err != nil {
+					return err
+				}
+				return m.put(ctx, d, room, "send/m.room.message", name+".edit", newMatrixEdit(part, d.Progress), matrixSent(nil))
+			},
+			func() error {
+				return m.put(ctx, d, room, "send/m.room.message", name, newMatrixMessage(part, thread), matrixSent(nil))
+			})
+		if _, final := errors.AsType[*engine.FinalError](err); final {
+			m.aliases.forget(alias) // it may be that of another room by now
 		}
 		return err
 	})
+}
+
+// Begin sends a message.
+func (m *Matrix) Begin(ctx context.Context, to, text string) (progress string, err error) {
+	part, err := matrixSplitter.progressPart(cleanText(text))
+	if err == nil {
+		err = m.ValidTo(to)
+	}
+	if err != nil {
+		return "", err
+	}
+	d := new(engine.Delivery)
+	alias, thread := splitAtSlash(to)
+	room, err := m.room(ctx, d, alias)
+	if err != nil {
+		return "", err
+	}
+	err = m.put(ctx, d, room, "send/m.room.message", rand.Text(), newMatrixMessage(part, thread), matrixSent(&progress))
+	if !isMatrixProgress(progress) {
+		progress = ""
+	}
+	return progress, err
+}
+
+// Withdraw redacts a message.
+func (m *Matrix) Withdraw(ctx context.Context, to, progress string) error {
+	if err := m.ValidTo(to); err != nil {
+		return err
+	}
+	if !isMatrixProgress(progress) {
+		return errNoProgress
+	}
+	d := new(engine.Delivery)
+	alias, _ := splitAtSlash(to)
+	room, err := m.room(ctx, d, alias)
+	if err != nil {
+		return err
+	}
+	return m.put(ctx, d, room, "redact/"+url.PathEscape(progress), rand.Text(), struct{}{}, matrixSent(nil))
+}
+
+// find looks for a message. Servers let one be edited that has been redacted, and nobody sees the edit.
+func (m *Matrix) find(ctx context.Context, d *engine.Delivery, room, event string) error {
+	path := fmt.Sprintf("/_matrix/client/v3/rooms/%s/event/%s", url.PathEscape(room), url.PathEscape(event))
+	req, err := m.authorized(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return err
+	}
+	return m.call(d, req, func(o *outbound.Outcome, answer map[string]any) {
+		content, ok := answer["content"].(map[string]any)
+		if _, hasBody := content["body"]; o.Delivered && !hasBody {
+			if o.Delivered, o.Final, o.Reason = false, true, "the message has been redacted"; !ok {
+				markUnexpected(o, "a Matrix server")
+			}
+			return
+		}
+		judgeMatrix(o, answer, "there is no such message")
+	})
+}
+
+// put sends an event to a room. A server carries out requests of one name once.
+func (m *Matrix) put(ctx context.Context, d *engine.Delivery, room, what, name string, content any, judge judge) error {
+	path := fmt.Sprintf("/_matrix/client/v3/rooms/%s/%s/%s", url.PathEscape(room), what, url.PathEscape(name))
+	req, err := m.authorized(ctx, http.MethodPut, path, encodeJSON(content))
+	if err != nil {
+		return err
+	}
+	return m.call(d, req, judge)
+}
+
+// matrixSent judges the answer to an event, and keeps the id of the event unless event is nil.
+func matrixSent(event *string) judge {
+	return func(o *outbound.Outcome, answer map[string]any) {
+		id, _ := answer["event_id"].(string)
+		switch {
+		case o.Delivered && id == "":
+			markUnexpected(o, "a Matrix server")
+			return
+		case o.Delivered && event != nil:
+			*event = id
+		}
+		judgeMatrix(o, answer, "there is no such room, or the user of this channel has not joined it")
+	}
 }
 
 func (m *Matrix) authorized(ctx context.Context, method, path string, body []byte) (*http.Request, error) {
@@ -157,15 +288,15 @@ func (m *Matrix) authorized(ctx context.Context, method, path string, body []byt
 	return req, err
 }
 
-// room is the id of the room that a delivery is for.
-func (m *Matrix) room(ctx context.Context, d *engine.Delivery) (string, error) {
-	if isRoomID(d.To) {
-		return d.To, nil
+// room is the id of the room that a delivery is for, which is given by its id or an alias.
+func (m *Matrix) room(ctx context.Context, d *engine.Delivery, alias string) (string, error) {
+	if isRoomID(alias) {
+		return alias, nil
 	}
-	if room, ok := m.aliases.room(d.To); ok {
+	if room, ok := m.aliases.room(alias); ok {
 		return room, nil
 	}
-	req, err := m.authorized(ctx, http.MethodGet, "/_matrix/client/v3/directory/room/"+url.PathEscape(d.To), nil)
+	req, err := m.authorized(ctx, http.MethodGet, "/_matrix/client/v3/directory/room/"+url.PathEscape(alias), nil)
 	if err != nil {
 		return "", err
 	}
@@ -180,7 +311,7 @@ func (m *Matrix) room(ctx context.Context, d *engine.Delivery) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	m.aliases.remember(d.To, room)
+	m.aliases.remember(alias, room)
 	return room, nil
 }
 
@@ -238,12 +369,26 @@ func judgeMatrix(o *outbound.Outcome, answer map[string]any, notFound string) {
 	switch code {
 	case "M_NOT_FOUND":
 		why = notFound
+	case "M_UNKNOWN":
+		why = explainRelation(answer)
 	case "M_LIMIT_EXCEEDED":
 		o.Final = false
 		o.RetryAfter = max(o.RetryAfter, readPause(answer["retry_after_ms"], time.Millisecond))
 		o.WholeChannel = true // servers count by user, not by room
 	}
 	o.Reason = answerReason("the Matrix server", code, why)
+}
+
+// explainRelation explains why a server does not let a message be in a thread. There is no code for it.
+func explainRelation(answer map[string]any) string {
+	text, _ := answer["error"].(string)
+	switch text = strings.ToLower(text); {
+	case strings.Contains(text, "unknown event"), strings.Contains(text, "same room"):
+		return "there is no such thread in the room"
+	case strings.Contains(text, "cannot start threads"):
+		return "no thread can begin at this message"
+	}
+	return ""
 }
 
 // matrixReasons explains error codes to an operator.
@@ -260,8 +405,9 @@ var matrixReasons = map[string]string{
 
 // Interface guards
 var (
-	_ engine.Channel        = (*Matrix)(nil)
-	_ caddy.Provisioner     = (*Matrix)(nil)
-	_ caddy.CleanerUpper    = (*Matrix)(nil)
-	_ caddyfile.Unmarshaler = (*Matrix)(nil)
+	_ engine.Channel         = (*Matrix)(nil)
+	_ engine.ProgressChannel = (*Matrix)(nil)
+	_ caddy.Provisioner      = (*Matrix)(nil)
+	_ caddy.CleanerUpper     = (*Matrix)(nil)
+	_ caddyfile.Unmarshaler  = (*Matrix)(nil)
 )

@@ -33,6 +33,20 @@ func startMatrix(t *testing.T, token, room string, lose func(n int) bool) *matri
 			say(w, 200, fmt.Sprintf(`{"room_id":%q,"servers":["example.org"]}`, s.room))
 			return
 		}
+		rest, inRoom := strings.CutPrefix(path, "/_matrix/client/v3/rooms/"+s.room+"/")
+		if id, ok := strings.CutPrefix(rest, "event/"); ok && inRoom && r.method == "GET" {
+			content := `{}` // of an event that was redacted
+			if text := s.text(id); text != "" {
+				content = fmt.Sprintf(`{"msgtype":"m.notice","body":%q}`, text)
+			}
+			say(w, 200, fmt.Sprintf(`{"type":"m.room.message","event_id":%q,"room_id":%q,"sender":"@agent:example.org","content":%s}`, id, s.room, content))
+			return
+		}
+		if event, _, ok := strings.Cut(strings.TrimPrefix(rest, "redact/"), "/"); ok && strings.HasPrefix(rest, "redact/") && r.method == "PUT" {
+			s.remove(event)
+			say(w, 200, `{"event_id":"$redaction"}`)
+			return
+		}
 		if r.method == "GET" {
 			say(w, 404, `{"errcode":"M_NOT_FOUND","error":"Room alias not found"}`)
 			return
@@ -45,8 +59,27 @@ func startMatrix(t *testing.T, token, room string, lose func(n int) bool) *matri
 			say(w, 413, `{"errcode":"M_TOO_LARGE","error":"event too large"}`)
 			return
 		}
+		var content struct {
+			Body     string
+			New      struct{ Body string } `json:"m.new_content"`
+			Relation struct {
+				Type  string `json:"rel_type"`
+				Event string `json:"event_id"`
+			} `json:"m.relates_to"`
+		}
+		err := json.Unmarshal([]byte(r.body), &content)
+		thread := content.Relation.Event
+		if err != nil || thread != "" && thread != "$question" && s.text(thread) == "" {
+			say(w, 400, `{"errcode":"M_UNKNOWN","error":"Can't send relation to unknown event"}`)
+			return
+		}
 		if _, repeat := s.events[r.path]; !repeat {
 			s.events[r.path] = r.body
+			if content.Relation.Type == "m.replace" {
+				s.edit(thread, content.New.Body)
+			} else {
+				s.post(message{fmt.Sprintf("$event%d", len(s.events)), s.room, thread, content.Body})
+			}
 		}
 		if lose(n) {
 			panic(http.ErrAbortHandler)
@@ -192,14 +225,16 @@ func TestMatrixChats(t *testing.T) {
 	t.Parallel()
 	channel := new(Matrix)
 	for _, to := range []string{"!a:b", "!OGEhHVWSdvArJzumhm:matrix.org", "!x:example.org:8448", "!x:[::1]:8448", "!31hneApxJ_1o-63DmFrpeqnkFfWppnzWso1JvH3ogLM",
-		"#room:example.org", "#büro-2:example.org", "#🎉:example.org", "#..a:example.org", "!x:[1::]", "!" + strings.Repeat("a", 250) + ":b.c"} {
+		"#room:example.org", "#büro-2:example.org", "#🎉:example.org", "#..a:example.org", "!x:[1::]", "!" + strings.Repeat("a", 250) + ":b.c",
+		"!a:b/$event", "!a/$31hneApxJ_1o-63DmFrpeqnkFfWppnzWso1JvH3ogLM", "!a:b/$acR1l0raoZnm60CBwAVgqbZqoO/mYU81xysh1u7XcJk", "#a:b/$1400000000abcde:example.org:8448"} {
 		if err := channel.ValidTo(to); err != nil {
 			t.Errorf("%s: %v", to, err)
 		}
 	}
 	for _, to := range []string{"", "!", "#", "!:b", "#:b", "#room", "room:example.org", "@alice:example.org", "!a:", "#a:", "!a:b/c", "!a:b:c", "#a:b?c", "!a b:c", "!a\n:b",
 		"!a\x00:b", "!a\u202e:b", "!" + strings.Repeat("a", 255), "!\xff:b",
-		"!..:b", "!.", "#..:b", "!/:b", "#a/../b:c", "#a/b:c", `!a\b:c`, "!a?b:c", "!a%2Fb:c", "!a%2Fb", "!a:..", "!a:-", "!a:.:1", "#a:..", "!a:[::]", "!a:[.]:1"} {
+		"!..:b", "!.", "#..:b", "!/:b", "#a/../b:c", "#a/b:c", `!a\b:c`, "!a?b:c", "!a%2Fb:c", "!a%2Fb", "!a:..", "!a:-", "!a:.:1", "#a:..", "!a:[::]", "!a:[.]:1",
+		"!a:b/", "!a:b/event", "!a:b/$", "!a:b/$a b", "!a:b/$a\n", "!a:b/$a%2f", "!a:b/$ü", "!a:b/$a:..", "!a:b/!c:d", "@a:b/$c", "!a:b/$" + strings.Repeat("a", 255)} {
 		if err := channel.ValidTo(to); err == nil || !strings.Contains(err.Error(), "#room:example.org") {
 			t.Errorf("%q: %v", to, err)
 		}

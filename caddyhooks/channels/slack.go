@@ -19,10 +19,11 @@ func init() {
 }
 
 // Slack is a channel that posts answers with the token of a Slack app, which has to have the scope chat:write. A chat is
-// the id of a channel, a group, a direct message or a user, or the #name of a channel. The url is that of the Web API.
+// the id of a channel, a group, a direct message or a user, or the #name of a channel, and <id>/<ts> is the thread of a message.
+// The url is that of the Web API.
 //
-// Slack makes pictures of :names: in every text, and may make links of addresses, though it is asked not to. It cannot tell a
-// repeat: when its answer gets lost, a message is posted twice.
+// Slack makes pictures of :names: in texts that are posted, and may make links of addresses, though it is asked not to. It cannot
+// tell a repeat: when its answer gets lost, a message is posted twice, unless it takes the place of another.
 type Slack struct {
 	API
 }
@@ -37,6 +38,7 @@ func (Slack) CaddyModule() caddy.ModuleInfo {
 
 // Provision sets up the channel.
 func (s *Slack) Provision(caddy.Context) error {
+	s.splitTo = splitAtSlash
 	return s.provisionBot("slack", "https://slack.com/api", s.ValidTo)
 }
 
@@ -51,20 +53,27 @@ func (s *Slack) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	return s.unmarshalBot(d, "slack", s.ValidTo)
 }
 
-var slackChat = regexp.MustCompile(`^(?:[CGDUW][A-Z0-9]{1,40}|#[\p{Ll}\p{Lo}\p{Lm}\p{M}\p{N}_.-]{1,80})$`)
+var (
+	slackChat    = regexp.MustCompile(`^(?:[CGDUW][A-Z0-9]{1,40}(?:/` + slackTime + `)?|#[\p{Ll}\p{Lo}\p{Lm}\p{M}\p{N}_.-]{1,80})$`)
+	slackMessage = regexp.MustCompile(`^[CGD][A-Z0-9]{1,40}/` + slackTime + `$`)
+)
 
-// ValidTo takes ids, and names of channels.
+// slackTime is the ts of a message, which is its id within a channel.
+const slackTime = `[0-9]{1,12}\.[0-9]{1,6}`
+
+// ValidTo takes ids, with a thread or without, and names of channels.
 func (*Slack) ValidTo(to string) error {
 	if !slackChat.MatchString(to) {
-		return errors.New("a chat on Slack is an id that begins with C, G, D, U or W, such as C0123456789, " +
-			"or the name of a channel, such as #general")
+		return errors.New("a chat on Slack is an id that begins with C, G, D, U or W, such as C0123456789, or the name of a channel, " +
+			"such as #general; a thread follows after an id and a slash, as in C0123456789/1700000000.000100")
 	}
 	return nil
 }
 
-// slackMessage is the body of chat.postMessage.
-type slackMessage struct {
+// slackPost is the body of chat.postMessage.
+type slackPost struct {
 	Channel     string `json:"channel"`
+	Thread      string `json:"thread_ts,omitempty"`
 	Text        string `json:"text"`
 	Mrkdwn      bool   `json:"mrkdwn"`
 	Parse       string `json:"parse"`
@@ -73,8 +82,40 @@ type slackMessage struct {
 	UnfurlMedia bool   `json:"unfurl_media"`
 }
 
-// Slack recommends this limit, and takes ten times as much.
-var slackSplitter = splitter{limit: 4000, size: func(text string) int { return utf16Length(escapeSlack.Replace(text)) }}
+// slackUpdate is the body of chat.update, which has no mrkdwn. So blocks of plain text are shown, and the text is for
+// notifications.
+type slackUpdate struct {
+	slackPlace
+	Text      string       `json:"text"`
+	Blocks    []slackBlock `json:"blocks"`
+	Parse     string       `json:"parse"`
+	LinkNames bool         `json:"link_names"`
+}
+
+// slackPlace names a message.
+type slackPlace struct {
+	Channel string `json:"channel"`
+	Time    string `json:"ts"`
+}
+
+type slackBlock struct {
+	Type string    `json:"type"`
+	Text slackText `json:"text"`
+}
+
+type slackText struct {
+	Type  string `json:"type"`
+	Text  string `json:"text"`
+	Emoji bool   `json:"emoji"`
+}
+
+// Slack recommends this limit, and takes ten times as much. A block takes less.
+var (
+	slackSplitter      = splitter{limit: 4000, size: slackLength}
+	slackBlockSplitter = splitter{limit: 3000, size: slackLength}
+)
+
+func slackLength(text string) int { return utf16Length(escapeSlack.Replace(text)) }
 
 // escapeSlack escapes the characters that mentions and links are written with. The fields of the message do the rest: parse
 // none asks Slack not to look for bare addresses, and without link_names it does not look for @names and #channels.
@@ -86,14 +127,91 @@ func (s *Slack) Send(ctx context.Context, d *engine.Delivery) error {
 		return &engine.FinalError{Err: err}
 	}
 	return sendParts(d, slackSplitter.split(cleanText(d.Body), d.RunID), func(part string) error {
-		body := encodeJSON(slackMessage{Channel: d.To, Text: escapeSlack.Replace(part), Parse: "none"})
-		req, err := s.request(ctx, http.MethodPost, "/chat.postMessage", body)
-		if err != nil {
-			return err
-		}
-		req.Header.Set("Authorization", "Bearer "+s.token)
-		return s.call(d, req, judgeSlack)
+		return editOrPost(d, slackMessage.MatchString,
+			func() error {
+				update := slackUpdate{slackPlace: slackPlaceOf(d.Progress), Text: escapeSlack.Replace(part), Parse: "none"}
+				for _, piece := range slackBlockSplitter.split(part, d.RunID) {
+					update.Blocks = append(update.Blocks, slackBlock{"section", slackText{Type: "plain_text", Text: escapeSlack.Replace(piece)}})
+				}
+				return s.method(ctx, d, "chat.update", update, judgeSlack)
+			},
+			func() error { return s.post(ctx, d, d.To, part, judgeSlack) })
 	})
+}
+
+// Begin posts a message.
+func (s *Slack) Begin(ctx context.Context, to, text string) (progress string, err error) {
+	part, err := slackSplitter.progressPart(cleanText(text))
+	if err == nil {
+		err = s.ValidTo(to)
+	}
+	if err != nil {
+		return "", err
+	}
+	err = s.post(ctx, new(engine.Delivery), to, part, func(o *outbound.Outcome, answer map[string]any) {
+		judgeSlack(o, answer)
+		channel, _ := answer["channel"].(string)
+		ts, _ := answer["ts"].(string)
+		// The channel may be another than in to: a message to a user is in a direct message.
+		if message := channel + "/" + ts; o.Delivered && slackMessage.MatchString(message) {
+			progress = message
+		}
+	})
+	return progress, err
+}
+
+// Withdraw deletes a message.
+func (s *Slack) Withdraw(ctx context.Context, _, progress string) error {
+	if !slackMessage.MatchString(progress) {
+		return errNoProgress
+	}
+	return s.method(ctx, new(engine.Delivery), "chat.delete", slackPlaceOf(progress), func(o *outbound.Outcome, answer map[string]any) {
+		judgeSlack(o, answer)
+		if answer["ok"] == false && answer["error"] == "message_not_found" {
+			o.Delivered = true
+		}
+	})
+}
+
+// Authors asks for the ids of the app's user and of its bot.
+func (s *Slack) Authors(ctx context.Context) (ids []string, err error) {
+	err = s.method(ctx, new(engine.Delivery), "auth.test", struct{}{}, func(o *outbound.Outcome, answer map[string]any) {
+		judgeSlack(o, answer)
+		for _, name := range []string{"user_id", "bot_id"} {
+			if id, _ := answer[name].(string); o.Delivered && slackID.MatchString(id) {
+				ids = append(ids, id)
+			}
+		}
+		if o.Delivered && len(ids) == 0 {
+			markUnexpected(o, "Slack")
+		}
+	})
+	return ids, err
+}
+
+var slackID = regexp.MustCompile(`^[A-Z][A-Z0-9]{1,40}$`)
+
+// slackPlaceOf reads a place in the form of slackMessage.
+func slackPlaceOf(progress string) slackPlace {
+	channel, ts := splitAtSlash(progress)
+	return slackPlace{channel, ts}
+}
+
+// post posts a message in a chat or a thread.
+func (s *Slack) post(ctx context.Context, d *engine.Delivery, to, part string, judge judge) error {
+	channel, thread := splitAtSlash(to)
+	message := slackPost{Channel: channel, Thread: thread, Text: escapeSlack.Replace(part), Parse: "none"}
+	return s.method(ctx, d, "chat.postMessage", message, judge)
+}
+
+// method calls a method of the Web API.
+func (s *Slack) method(ctx context.Context, d *engine.Delivery, name string, body any, judge judge) error {
+	req, err := s.request(ctx, http.MethodPost, "/"+name, encodeJSON(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Authorization", "Bearer "+s.token)
+	return s.call(d, req, judge)
 }
 
 var slackError = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
@@ -137,6 +255,9 @@ var slackReasons = map[string]string{
 	"restricted_action_thread_only_channel": "only replies may be posted in the channel",
 	"ekm_access_denied":                     "the workspace does not let the app post",
 	"messages_tab_disabled":                 "the app takes no direct messages",
+	"thread_not_found":                      "there is no such thread in the channel",
+	"message_not_found":                     "there is no such thread in the channel",
+	"cannot_reply_to_message":               "no thread can begin at this message",
 	"user_not_found":                        "there is no such user",
 	"invalid_auth":                          "it does not know the token of this channel",
 	"not_authed":                            "it does not know the token of this channel",
@@ -151,8 +272,10 @@ var slackReasons = map[string]string{
 
 // Interface guards
 var (
-	_ engine.Channel        = (*Slack)(nil)
-	_ caddy.Provisioner     = (*Slack)(nil)
-	_ caddy.CleanerUpper    = (*Slack)(nil)
-	_ caddyfile.Unmarshaler = (*Slack)(nil)
+	_ engine.Channel         = (*Slack)(nil)
+	_ engine.ProgressChannel = (*Slack)(nil)
+	_ engine.AuthorChannel   = (*Slack)(nil)
+	_ caddy.Provisioner      = (*Slack)(nil)
+	_ caddy.CleanerUpper     = (*Slack)(nil)
+	_ caddyfile.Unmarshaler  = (*Slack)(nil)
 )

@@ -4,34 +4,70 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 )
 
-// startSlack starts a server that answers as slack.com does, where one channel exists.
+// startSlack starts a server that answers as slack.com does, where one channel exists, and a user, whose direct messages are D0123456789.
 func startSlack(t *testing.T, token string) *service {
-	return startService(t, func(w http.ResponseWriter, r request, n int) {
-		var body struct{ Channel, Text string }
+	var s *service
+	s = startService(t, func(w http.ResponseWriter, r request, n int) {
+		var body struct {
+			Channel, Text, TS string
+			Thread            string `json:"thread_ts"`
+			Blocks            []struct{ Text struct{ Type, Text string } }
+		}
+		method, _ := strings.CutPrefix(r.path, "/api/")
 		err := json.Unmarshal([]byte(r.body), &body)
+		if body.Channel == "U0123456789" && method == "chat.postMessage" {
+			body.Channel = "D0123456789"
+		}
 		switch {
-		case r.path != "/api/chat.postMessage":
+		case !slices.Contains([]string{"chat.postMessage", "chat.update", "chat.delete", "auth.test"}, method):
 			say(w, 200, `{"ok":false,"error":"unknown_method","req_method":"x"}`)
 		case r.header.Get("Authorization") != "Bearer "+token:
 			say(w, 200, `{"ok":false,"error":"invalid_auth"}`)
 		case r.method != "POST" || r.header.Get("Content-Type") != "application/json; charset=utf-8" || err != nil:
 			say(w, 200, `{"ok":false,"error":"invalid_json"}`)
-		case body.Channel != "C0123456789":
+		case method == "auth.test":
+			say(w, 200, `{"ok":true,"url":"https://team.slack.com/","team":"Team","user":"agent","team_id":"T0123456789","user_id":"U0AGENT","bot_id":"B0AGENT","is_enterprise_install":false}`)
+		case body.Channel != "C0123456789" && body.Channel != "D0123456789":
 			say(w, 200, `{"ok":false,"error":"channel_not_found"}`)
+		case method == "chat.delete" && s.remove(body.TS):
+			say(w, 200, fmt.Sprintf(`{"ok":true,"channel":%q,"ts":%q}`, body.Channel, body.TS))
+		case method == "chat.delete":
+			say(w, 200, `{"ok":false,"error":"message_not_found"}`)
 		case strings.TrimSpace(body.Text) == "":
 			say(w, 200, `{"ok":false,"error":"no_text"}`)
+		case method == "chat.update":
+			shown := ""
+			for _, block := range body.Blocks {
+				if utf8.RuneCountInString(block.Text.Text) > 3000 || block.Text.Type != "plain_text" {
+					say(w, 200, `{"ok":false,"error":"invalid_blocks"}`)
+					return
+				}
+				shown += block.Text.Text + "\n"
+			}
+			if !s.edit(body.TS, strings.TrimSpace(shown)) {
+				say(w, 200, `{"ok":false,"error":"message_not_found"}`)
+				return
+			}
+			say(w, 200, fmt.Sprintf(`{"ok":true,"channel":%q,"ts":%q,"text":"x"}`, body.Channel, body.TS))
+		case body.Thread != "" && body.Thread != "1700000000.000100":
+			say(w, 200, `{"ok":false,"error":"thread_not_found"}`)
 		default:
+			ts := fmt.Sprintf("1503435956.%06d", n)
+			s.post(message{ts, body.Channel, body.Thread, body.Text})
 			text, _ := json.Marshal(body.Text)
-			say(w, 200, fmt.Sprintf(`{"ok":true,"channel":"C0123456789","ts":"1503435956.%06d","message":{"user":"U1","type":"message","ts":"1503435956.%06d",`+
+			say(w, 200, fmt.Sprintf(`{"ok":true,"channel":%q,"ts":%q,"message":{"user":"U1","type":"message","ts":%q,`+
 				`"bot_id":"B1","app_id":"A1","text":%s,"team":"T1","blocks":[{"type":"rich_text","block_id":"x","elements":[{"type":"rich_text_section",`+
-				`"elements":[{"type":"text","text":%s}]}]}]}}`, n, n, text, text))
+				`"elements":[{"type":"text","text":%s}]}]}]}}`, body.Channel, ts, ts, text, text))
 		}
 	})
+	return s
 }
 
 func TestSlackMessageOnTheWire(t *testing.T) {
@@ -67,7 +103,8 @@ func TestSlackErrors(t *testing.T) {
 	again := func(words string) outcome { return outcome{kind: "later", after: 9 * time.Second, words: words} }
 	for code, want := range map[string]outcome{
 		"channel_not_found": final("Slack answered channel_not_found: there is no such channel, or the app has not been invited to it"),
-		"not_in_channel":    final("not been invited"), "is_archived": final("archived"), "missing_scope": final("chat:write"),
+		"thread_not_found":  final("Slack answered thread_not_found: there is no such thread in the channel"), "message_not_found": final("no such thread"), "cannot_reply_to_message": final("no thread can begin"),
+		"not_in_channel": final("not been invited"), "is_archived": final("archived"), "missing_scope": final("chat:write"),
 		"invalid_auth": final("token"), "not_authed": final("token"), "token_revoked": final("revoked"), "account_inactive": final("revoked"), "token_expired": final("expired"),
 		"no_permission": final("may not post"), "restricted_action": final("does not let"), "msg_too_long": final("Slack answered msg_too_long"),
 		"no_text": final("no_text"), "ekm_access_denied": final("does not let"), "a_new_error": final("Slack answered a_new_error"), "not_allowed_token_type": final("bot"),
@@ -110,13 +147,16 @@ func TestSlackErrors(t *testing.T) {
 func TestSlackChats(t *testing.T) {
 	t.Parallel()
 	channel := new(Slack)
-	for _, to := range []string{"C0123456789", "G0123456789", "D0123456789", "U0123456789", "W0123456789", "#general", "#team-a_1", "#büro", "#日本", "#" + strings.Repeat("a", 80)} {
+	for _, to := range []string{"C0123456789", "G0123456789", "D0123456789", "U0123456789", "W0123456789", "#general", "#team-a_1", "#büro", "#日本", "#" + strings.Repeat("a", 80),
+		"C0123456789/1700000000.000100", "D1/1.1", "U0123456789/1700000000.0001"} {
 		if err := channel.ValidTo(to); err != nil {
 			t.Errorf("%s: %v", to, err)
 		}
 	}
 	for _, to := range []string{"", "C", "c0123456789", "X0123456789", "C01234-6789", "general", "#", "#General", "# general", "#a b", "@alice", "#" + strings.Repeat("a", 81),
-		"C0123456789\n", "<!channel>", "#<!channel>", "C" + strings.Repeat("1", 50)} {
+		"C0123456789\n", "<!channel>", "#<!channel>", "C" + strings.Repeat("1", 50),
+		"C0123456789/", "C0123456789/1700000000", "C0123456789/1700000000.", "C0123456789/.1", "C0123456789/1700000000.0001000", "#general/1700000000.000100", "C0123456789/1700000000.000100/1",
+		"C0123456789/1700000000.000100\n", "C0123456789/１.1", "C0123456789/../x", "C0123456789%2f1.1"} {
 		if err := channel.ValidTo(to); err == nil || !strings.Contains(err.Error(), "#general") {
 			t.Errorf("%q: %v", to, err)
 		}

@@ -27,7 +27,8 @@ func init() {
 // group or channel, and <chat>/<id> is a topic in it. The url is that of a Bot API server of one's own.
 //
 // Telegram finds links, #tags and /commands in every text. It would notify people by their @name, too; @names are
-// sent as code, so that it does not. It cannot tell a repeat: when its answer gets lost, a message is sent twice.
+// sent as code, so that it does not. It cannot tell a repeat: when its answer gets lost, a message is sent twice, unless it takes
+// the place of another.
 type Telegram struct {
 	API
 }
@@ -90,10 +91,12 @@ func parseID(text string) (int64, bool) {
 	return n, err == nil && n != 0 && strconv.FormatInt(n, 10) == text
 }
 
-// telegramMessage is the body of sendMessage. Without a parse_mode no character of the text has a meaning of its own.
+// telegramMessage is the body of sendMessage and, with the id of a message, of editMessageText. Without a parse_mode no character
+// of the text has a meaning of its own.
 type telegramMessage struct {
 	Chat     any              `json:"chat_id"`
 	Topic    int64            `json:"message_thread_id,omitempty"`
+	ID       int64            `json:"message_id,omitempty"`
 	Text     string           `json:"text"`
 	Entities []telegramEntity `json:"entities,omitempty"`
 	Preview  telegramPreview  `json:"link_preview_options"`
@@ -118,18 +121,90 @@ func (t *Telegram) Send(ctx context.Context, d *engine.Delivery) error {
 	if err != nil {
 		return &engine.FinalError{Err: err}
 	}
-	parts := telegramSplitter.split(strings.Map(dropAsTelegramDoes, cleanText(d.Body)), d.RunID)
-	return sendParts(d, parts, func(part string) error {
-		body := encodeJSON(telegramMessage{
-			Chat: chat, Topic: topic, Text: part, Entities: mentionsAsCode(part), Preview: telegramPreview{Disabled: true},
-		})
-		req, err := t.request(ctx, http.MethodPost, "/bot"+url.PathEscape(t.token)+"/sendMessage", body)
-		if err != nil {
-			return err
-		}
-		return t.call(d, req, judgeTelegram)
+	return sendParts(d, telegramSplitter.split(telegramText(d.Body), d.RunID), func(part string) error {
+		return editOrPost(d, isTelegramMessage,
+			func() error {
+				id, _ := parseID(d.Progress)
+				return t.method(ctx, d, "editMessageText", newTelegramMessage(chat, 0, id, part), judgeTelegramEdit)
+			},
+			func() error {
+				return t.method(ctx, d, "sendMessage", newTelegramMessage(chat, topic, 0, part), judgeTelegram)
+			})
 	})
 }
+
+// Begin sends a message.
+func (t *Telegram) Begin(ctx context.Context, to, text string) (progress string, err error) {
+	part, err := telegramSplitter.progressPart(telegramText(text))
+	if err != nil {
+		return "", err
+	}
+	chat, topic, err := parseTelegramChat(to)
+	if err != nil {
+		return "", err
+	}
+	message := newTelegramMessage(chat, topic, 0, part)
+	err = t.method(ctx, new(engine.Delivery), "sendMessage", message, func(o *outbound.Outcome, answer map[string]any) {
+		judgeTelegram(o, answer)
+		result, _ := answer["result"].(map[string]any)
+		if id, _ := result["message_id"].(json.Number); o.Delivered && isTelegramMessage(string(id)) {
+			progress = string(id)
+		}
+	})
+	return progress, err
+}
+
+// Withdraw deletes a message.
+func (t *Telegram) Withdraw(ctx context.Context, to, progress string) error {
+	chat, _, err := parseTelegramChat(to)
+	if err != nil {
+		return err
+	}
+	if !isTelegramMessage(progress) {
+		return errNoProgress
+	}
+	id, _ := parseID(progress)
+	return t.method(ctx, new(engine.Delivery), "deleteMessage", telegramPlace{chat, id}, func(o *outbound.Outcome, answer map[string]any) {
+		judgeTelegram(o, answer)
+		o.Delivered = o.Delivered || telegramSays(answer, "message to delete not found")
+	})
+}
+
+// telegramPlace is the body of deleteMessage.
+type telegramPlace struct {
+	Chat any   `json:"chat_id"`
+	ID   int64 `json:"message_id"`
+}
+
+// Authors is the id of the bot, which its token begins with.
+func (t *Telegram) Authors(context.Context) ([]string, error) {
+	id, _, _ := strings.Cut(t.token, ":")
+	if n, ok := parseID(id); !ok || n < 0 {
+		return nil, errors.New("the token of this channel does not begin with the id of a bot, as those of Telegram do")
+	}
+	return []string{id}, nil
+}
+
+func isTelegramMessage(progress string) bool {
+	id, ok := parseID(progress)
+	return ok && id > 0
+}
+
+func newTelegramMessage(chat any, topic, id int64, part string) telegramMessage {
+	return telegramMessage{Chat: chat, Topic: topic, ID: id, Text: part, Entities: mentionsAsCode(part), Preview: telegramPreview{Disabled: true}}
+}
+
+// method calls a method of the Bot API.
+func (t *Telegram) method(ctx context.Context, d *engine.Delivery, name string, body any, judge judge) error {
+	req, err := t.request(ctx, http.MethodPost, "/bot"+url.PathEscape(t.token)+"/"+name, encodeJSON(body))
+	if err != nil {
+		return err
+	}
+	return t.call(d, req, judge)
+}
+
+// telegramText is a text as Telegram will have it.
+func telegramText(text string) string { return strings.Map(dropAsTelegramDoes, cleanText(text)) }
 
 // dropAsTelegramDoes drops the characters that Telegram drops. Otherwise its dropping could make @names that were not sent as
 // code.
@@ -194,6 +269,18 @@ func judgeTelegram(o *outbound.Outcome, answer map[string]any) {
 	o.Reason = answerReason("Telegram", status, why)
 }
 
+// judgeTelegramEdit is judgeTelegram for an edit. One that changes nothing was done before.
+func judgeTelegramEdit(o *outbound.Outcome, answer map[string]any) {
+	judgeTelegram(o, answer)
+	o.Delivered = o.Delivered || telegramSays(answer, "message is not modified")
+}
+
+// telegramSays reports whether an answer is a refusal of Telegram that says this.
+func telegramSays(answer map[string]any, words string) bool {
+	description, _ := answer["description"].(string)
+	return answer["ok"] == false && answer["error_code"] == json.Number("400") && strings.Contains(description, words)
+}
+
 // telegramReasons explains descriptions of errors, which are no part of the API, to an operator.
 var telegramReasons = []struct{ word, why string }{
 	{"chat not found", "there is no such chat, or the bot has never been in it"},
@@ -223,8 +310,10 @@ func explainTelegram(status int, description string) string {
 
 // Interface guards
 var (
-	_ engine.Channel        = (*Telegram)(nil)
-	_ caddy.Provisioner     = (*Telegram)(nil)
-	_ caddy.CleanerUpper    = (*Telegram)(nil)
-	_ caddyfile.Unmarshaler = (*Telegram)(nil)
+	_ engine.Channel         = (*Telegram)(nil)
+	_ engine.ProgressChannel = (*Telegram)(nil)
+	_ engine.AuthorChannel   = (*Telegram)(nil)
+	_ caddy.Provisioner      = (*Telegram)(nil)
+	_ caddy.CleanerUpper     = (*Telegram)(nil)
+	_ caddyfile.Unmarshaler  = (*Telegram)(nil)
 )

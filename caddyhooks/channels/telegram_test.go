@@ -4,43 +4,65 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf16"
 )
 
-// startTelegram starts a server that answers as api.telegram.org does.
+// startTelegram starts a server that answers as api.telegram.org does. Chats have one topic.
 func startTelegram(t *testing.T, token string) *service {
-	return startService(t, func(w http.ResponseWriter, r request, n int) {
+	var s *service
+	s = startService(t, func(w http.ResponseWriter, r request, n int) {
 		var body struct {
-			Chat any    `json:"chat_id"`
-			Text string `json:"text"`
+			Chat  any    `json:"chat_id"`
+			Topic int    `json:"message_thread_id"`
+			ID    int    `json:"message_id"`
+			Text  string `json:"text"`
 		}
 		fail := func(status int, description string) {
 			say(w, status, fmt.Sprintf(`{"ok":false,"error_code":%d,"description":%q}`, status, description))
 		}
 		err := json.Unmarshal([]byte(r.body), &body)
 		text := utf16.Encode([]rune(body.Text))
+		id := strconv.Itoa(body.ID)
+		method, ok := strings.CutPrefix(r.path, "/bot"+token+"/")
 		switch {
-		case r.path != "/bot"+token+"/sendMessage":
+		case !ok || !slices.Contains([]string{"sendMessage", "editMessageText", "deleteMessage"}, method):
 			fail(404, "Not Found")
 		case r.method != "POST" || !strings.HasPrefix(r.header.Get("Content-Type"), "application/json") || err != nil:
 			fail(400, "Bad Request: can't parse JSON object")
+		case method == "deleteMessage" && s.remove(id):
+			say(w, 200, `{"ok":true,"result":true}`)
+		case method == "deleteMessage":
+			fail(400, "Bad Request: message to delete not found")
 		case strings.TrimSpace(body.Text) == "":
 			fail(400, "Bad Request: message text is empty")
 		case len(text) > 4096:
 			fail(400, "Bad Request: message is too long")
+		case method == "editMessageText" && s.text(id) == body.Text:
+			fail(400, "Bad Request: message is not modified: specified new message content and reply markup are exactly the same as a current content and reply markup of the message")
+		case method == "editMessageText" && !s.edit(id, body.Text):
+			fail(400, "Bad Request: message to edit not found")
+		case method == "sendMessage" && body.Topic != 0 && body.Topic != 42:
+			fail(400, "Bad Request: message thread not found")
 		default:
+			if method == "sendMessage" {
+				id = strconv.Itoa(n)
+				s.post(message{id, fmt.Sprintf("%.0f", body.Chat), strings.TrimPrefix(fmt.Sprint(body.Topic), "0"), body.Text})
+			}
 			// Telegram escapes everything that is not ASCII.
 			var escaped strings.Builder
 			for _, unit := range text {
 				fmt.Fprintf(&escaped, `\u%04x`, unit)
 			}
-			say(w, 200, fmt.Sprintf(`{"ok":true,"result":{"message_id":%d,"from":{"id":123456,"is_bot":true,"first_name":"Bot","username":"our_bot"},`+
-				`"chat":{"id":-1001234567890,"title":"Team","type":"supergroup"},"date":1790000000,"text":"%s"}}`, n, &escaped))
+			say(w, 200, fmt.Sprintf(`{"ok":true,"result":{"message_id":%s,"from":{"id":123456,"is_bot":true,"first_name":"Bot","username":"our_bot"},`+
+				`"chat":{"id":-1001234567890,"title":"Team","type":"supergroup"},"date":1790000000,"text":"%s"}}`, id, &escaped))
 		}
 	})
+	return s
 }
 
 func TestTelegramMessageOnTheWire(t *testing.T) {
