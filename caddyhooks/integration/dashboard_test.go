@@ -72,8 +72,8 @@ func receiverOf(t *testing.T, answer string) *httptest.Server {
 // chatOfManyRuns is the chat that the page of a chat is tried with.
 const chatOfManyRuns = "repo:acme/api"
 
-// agentAnswers answers turns of a busy dashboard as an agent might. Messages that begin with "Check every" are held until they are cancelled, or
-// release is closed; answers to customers never match a schema.
+// agentAnswers answers turns of a busy dashboard as an agent might. Messages that begin with "Check every" are held until they are
+// cancelled, or release is closed; answers to customers never match a schema.
 func agentAnswers(release <-chan struct{}) func(w http.ResponseWriter, r *http.Request, tn hookstest.Turn) {
 	return func(w http.ResponseWriter, r *http.Request, tn hookstest.Turn) {
 		answer := "All quiet: two deploys, no alert."
@@ -123,14 +123,16 @@ func startBusyDashboard(t *testing.T) *busyDashboard {
 	d := &busyDashboard{receiver: receiverOf(t, "no such address")}
 	d.dashboard = startDashboard(t, hookstest.Hooks(rn, hookstest.WithCallbacks+busyHooks+"callback_url "+d.receiver.URL+"/gone\n}"), openHouse)
 	secret := strings.Repeat("s", 32)
-	d.PutMapping("alerts", hookstest.AsJSON(t, map[string]any{"action": "agent", "authMode": "hmac", "hmacHeader": "X-Signature", "hmacSecret": secret, "chatId": "alert:{alertname}",
-		"messageTemplate": "The alert {alertname} fires on {instance}: {summary}\nRunbook: {runbook}\n\nFind the cause. Change nothing without asking."}))
+	d.PutMapping("alerts", hookstest.AsJSON(t, map[string]any{
+		"action": "agent", "authMode": "hmac", "hmacHeader": "X-Signature", "hmacSecret": secret, "chatId": "alert:{alertname}",
+		"messageTemplate": "The alert {alertname} fires on {instance}: {summary}\nRunbook: {runbook}\n\nFind the cause. Change nothing without asking.",
+	}))
 	d.PatchSettings(`{"defaultTimeoutSeconds":120}`)
 
 	for i, title := range []string{"Login loops after password reset", "Export is empty", "12345678901234567890 is too long a number"} {
 		payload := hookstest.AsJSON(t, map[string]any{"issue": map[string]any{"number": 1207 + i, "title": title}, "repository": "acme/api"})
-		id, _ := d.Request("POST", "/api/hooks/github-issues", payload, "X-GitHub-Event", "issues", "X-GitHub-Delivery", fmt.Sprintf("72d3162e-cc78-11e3-81ab-4c9367dc095%d", i),
-			"X-Hub-Signature-256", "sha256="+signed("a-secret-of-github", payload)).Field(t, "runId").(string)
+		id, _ := d.Request("POST", "/api/hooks/github-issues", payload, "X-GitHub-Event", "issues",
+			"X-GitHub-Delivery", fmt.Sprintf("72d3162e-cc78-11e3-81ab-4c9367dc095%d", i), "X-Hub-Signature-256", "sha256="+signed("a-secret-of-github", payload)).Field(t, "runId").(string)
 		d.Ended(id)
 	}
 	alert := `{"alertname":"DiskFull","instance":"db-2:9100","summary":"/var is 92 % full"}`
