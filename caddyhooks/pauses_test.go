@@ -151,8 +151,12 @@ func TestChatsRunnersAndEverythingArePaused(t *testing.T) {
 func TestSyncCallerOfAPausedHookWaits(t *testing.T) {
 	rn := hookstest.StartRunner(t, hookstest.ReplyText("done"))
 	s := hookstest.StartSite(t, hookstest.Hooks(rn, ""))
-	pause(t, s, `{"what":"all"}`)
-	s.Post("/api/hooks/agent", `{"message":"x","syncResponse":true,"timeoutSeconds":1}`).WantError(t, 504, "waited its whole time of 1 seconds")
+	pause(t, s, `{"what":"all","reason":"the bank is down"}`)
+	resp := s.Post("/api/hooks/agent", `{"message":"x","syncResponse":true,"timeoutSeconds":1}`)
+	resp.WantError(t, 504, "The run waited its whole time of 1 seconds: an operator holds such runs back.")
+	if id := resp.Header.Get("X-Service-Run-Id"); strings.Contains(resp.Body, "bank") || !strings.Contains(s.ReasonOf(id), "the bank is down") {
+		t.Errorf("a caller is told %s, and an operator %s", resp.Body, s.ReasonOf(id))
+	}
 	held := s.Hold(t.Context(), `{"message":"hello","syncResponse":true}`)
 	hookstest.Eventually(t, "the run is queued", func() bool {
 		ids, _ := s.Listed("?status=queued")

@@ -55,7 +55,7 @@ func (e *Engine) Do(ctx context.Context, run *Run, settings int64, stored ...fun
 		case <-timer.C:
 			// A run that is being carried out has a deadline of its own. A store that fails is in the log; the run's time is up
 			// all the same.
-			_ = e.ends.withdraw(run, waitedOut(run))
+			_ = e.ends.withdraw(run, waitedOut(run, e.pauses.Of(e.config().startOf(run))))
 		case <-e.stopping:
 			// A turn that is under way has the drain time to end in; a run with deliveries stays queued for the next start.
 			if run.hasDeliveries() && !e.turns.isRunning(run.ID) {

@@ -18,8 +18,14 @@ func cancelledOutcome(message, by string) Outcome {
 	return Outcome{Status: Cancelled, Message: message, Account: Account{CancelledBy: by}}
 }
 
-// waitedOut is the end of a run whose caller waited as long as it could, while the run was never started.
-func waitedOut(run *Run) Outcome {
+// waitedOut is the end of a run whose caller waited as long as it could, while the run was never started. paused is why, if an operator
+// has paused it. Callers do not learn the operator's reason.
+func waitedOut(run *Run, paused string) Outcome {
+	if paused != "" {
+		return Outcome{Status: TimedOut,
+			Message: fmt.Sprintf("The run waited its whole time of %d seconds: an operator holds such runs back.", int(run.Timeout.Seconds())),
+			Account: Account{Reason: fmt.Sprintf("the run waited its whole time of %v: %s", run.Timeout, paused)}}
+	}
 	return Outcome{Status: TimedOut,
 		Message: fmt.Sprintf("The run waited its whole time of %d seconds for a free worker, or for earlier runs of its chat.",
 			int(run.Timeout.Seconds())),

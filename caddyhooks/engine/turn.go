@@ -37,7 +37,7 @@ func (p *workerPool) carryOutTurn(ctx context.Context, a *attempt) (outcome Outc
 	}()
 	if cause := context.Cause(ctx); cause != nil { // it was cancelled before it began
 		if errors.Is(cause, errTimedOut) {
-			return waitedOut(run), cause
+			return waitedOut(run, ""), cause
 		}
 		return failed(ctx, run, Outcome{}, cause)
 	}
