@@ -185,6 +185,20 @@ var caddyfileBlocks = []struct {
 		text: url https://example.com/
 		duration 1ms: timeout 10s
 		own: allow_to acme/widgets`},
+	{"channel gitlab", []string{"hooks", "channel ops gitlab a"}, `
+		text: url https://example.com/
+		duration 1ms: timeout 10s
+		own: allow_to acme/widgets`},
+	{"channel linear", []string{"hooks", "channel ops linear a"}, `
+		text: url https://example.com/
+		duration 1ms: timeout 10s
+		own: allow_to ENG-*`},
+	{"channel mattermost", []string{"hooks", "channel ops mattermost https://example.com a"}, `
+		duration 1ms: timeout 10s
+		own: allow_to 4xp9fdt77pncbef59f4k1qe83o`},
+	{"channel teams", []string{"hooks", "channel ops teams https://example.com/"}, `
+		duration 1ms: timeout 10s
+		own: allow_to a`},
 	{"channel webhook", []string{"hooks", "channel ops webhook https://example.com/"}, `
 		secret: token a
 		list: secret whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz

@@ -54,6 +54,8 @@ var blockTypes = map[string][]string{
 	"channel log":    {"channels.Log", "channels.Recipients"}, "channel email": {"channels.Email", "channels.Recipients"},
 	"channel slack": {"channels.Slack", "channels.API", "channels.Recipients"}, "channel telegram": {"channels.Telegram", "channels.API", "channels.Recipients"},
 	"channel discord": {"channels.Discord", "channels.API", "channels.Recipients"}, "channel matrix": {"channels.Matrix", "channels.API", "channels.Recipients"},
+	"channel gitlab": {"channels.GitLab", "channels.API", "channels.Recipients"}, "channel linear": {"channels.Linear", "channels.API", "channels.Recipients"},
+	"channel mattermost": {"channels.Mattermost", "channels.API", "channels.Recipients"}, "channel teams": {"channels.Teams", "channels.API", "channels.Recipients"},
 	"channel github":  {"channels.GitHub", "channels.API", "channels.Recipients"},
 	"channel webhook": {"channels.Webhook", "channels.API", "channels.Recipients"},
 	"store bolt":      {"stores/bolt.Bolt"}, "store memory": {"stores/memory.Memory"}, "store postgres": {"stores/postgres.Postgres"},

@@ -137,6 +137,40 @@ func (a *API) unmarshalBot(d *caddyfile.Dispenser, name string, validTo func(to 
 		a.allowDirective(validTo))
 }
 
+// unmarshalOnServer parses the configuration of channel name, whose service is on servers of many. takes names the arguments:
+//
+//	channel … <name> <url> <token> {
+//		timeout  <duration>
+//		allow_to <to>...
+//	}
+func (a *API) unmarshalOnServer(d *caddyfile.Dispenser, name, takes string, validTo func(to string) error) error {
+	d.Next()
+	args, err := caddyconf.List(d)
+	if err != nil || len(args) != 2 || strings.TrimSpace(args[1]) == "" {
+		return d.Errf("channel %s takes %s, which must not be blank%s", name, takes, caddyconf.Unset)
+	}
+	a.URL, a.Token = args[0], args[1]
+	if err := checkBaseURL(a.URL); err != nil && !caddyconf.HasPlaceholder(a.URL) {
+		return d.WrapErr(err)
+	}
+	return caddyconf.ReadBlock(d, "channel "+name, timeoutDirective(&a.Timeout), a.allowDirective(validTo))
+}
+
+// unmarshalURL parses the URL that is the argument of channel name.
+func (a *API) unmarshalURL(d *caddyfile.Dispenser, name string) error {
+	d.Next()
+	// Errors do not quote the URL: some URLs are secrets.
+	urls, err := caddyconf.List(d)
+	if err != nil || len(urls) != 1 {
+		return d.Errf("channel %s takes one URL%s", name, caddyconf.Unset)
+	}
+	a.URL = urls[0]
+	if err := checkURL(a.URL); err != nil && !caddyconf.HasPlaceholder(a.URL) {
+		return d.WrapErr(err)
+	}
+	return nil
+}
+
 func timeoutDirective(timeout *caddy.Duration) caddyconf.Directive {
 	return caddyconf.Set("timeout", timeout, caddyconf.Duration(time.Millisecond))
 }

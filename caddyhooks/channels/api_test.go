@@ -252,6 +252,10 @@ func simpleConfig(name string) func(url, token, more string) string {
 	}
 }
 
+func serverConfig(name string) func(url, token, more string) string {
+	return func(url, token, more string) string { return name + " " + url + " " + token + " {\n" + more + "\n}" }
+}
+
 func textMember(names ...string) func(t *testing.T, r request) string {
 	return func(t *testing.T, r request) string {
 		t.Helper()
@@ -280,9 +284,12 @@ var bots = []bot{
 		func(t *testing.T, r request) string {
 			return strings.ReplaceAll(strings.ReplaceAll(textMember("content")(t, r), `\\`, "\x00"), `\`, "")
 		}},
-	{"matrix", func(url, token, more string) string { return "matrix " + url + " " + token + " {\n" + more + "\n}" }, "!room:example.org",
+	{"matrix", serverConfig("matrix"), "!room:example.org",
 		`{"event_id":"$abc"}`, textMember("body")},
 	{"github", simpleConfig("github"), "acme/widgets#7", `{"id":1,"body":"x"}`, quietMember("body")},
+	{"gitlab", simpleConfig("gitlab"), "acme/widgets#7", `{"id":1,"body":"x"}`, quietMember("body")},
+	{"linear", simpleConfig("linear"), "ENG-123", `{"data":{"commentCreate":{"success":true,"comment":{"id":"` + linearUUID(1) + `"}}}}`, linearText},
+	{"mattermost", serverConfig("mattermost"), mattermostOf("c", 1), `{"id":"` + mattermostOf("p", 1) + `"}`, quietMember("message")},
 }
 
 // quietMember is textMember for channels that put markup out of action.
@@ -294,10 +301,13 @@ func quietMember(name string) func(t *testing.T, r request) string {
 }
 
 // channels are all of them.
-var channels = append(slices.Clone(bots), bot{"webhook",
-	func(url, token, more string) string {
+var channels = append(slices.Clone(bots),
+	bot{"webhook", func(url, token, more string) string {
 		return "webhook " + url + " {\n token " + token + "\n" + more + "\n}"
-	}, "anybody", ``, textMember("text")})
+	}, "anybody", ``, textMember("text")},
+	bot{"teams", func(to, token, more string) string {
+		return "teams " + to + "/workflows/1?sig=" + url.QueryEscape(token) + " {\n" + more + "\n}"
+	}, "anybody", ``, teamsTextOf})
 
 func forEach(t *testing.T, bots []bot, test func(t *testing.T, b bot)) {
 	for _, b := range bots {
@@ -313,7 +323,7 @@ var longText = manyWords(9000)
 
 // longTextFor is long enough to become some messages.
 func longTextFor(b bot) string {
-	if b.name == "github" {
+	if b.name == "github" || b.name == "gitlab" || b.name == "linear" {
 		return manyWords(27_000)
 	}
 	return longText
@@ -642,7 +652,7 @@ func TestSecretsAreNeverShown(t *testing.T) {
 			}
 			forEach(t, channels, func(t *testing.T, b bot) {
 				for _, status := range []int{200, 302, 401, 429, 500} {
-					if b.name == "webhook" && status == 200 {
+					if b.ok == "" && status == 200 {
 						continue // a yes, whatever else it says
 					}
 					for _, before := range []int{0, 4090} { // at the beginning, and where the answer is cut off
@@ -772,6 +782,14 @@ func TestChannelsFromACaddyfile(t *testing.T) {
 		`matrix http://x ""`:                       "must not be blank",
 		"matrix x hush":                            "must start with http",
 		"matrix http://x hush {\n url http://y\n}": "channel matrix takes timeout",
+		"gitlab":                               "takes one secret",
+		"linear hush hush":                     "takes one secret",
+		"mattermost http://x":                  "takes the URL of a server and one secret, the token of a bot",
+		"mattermost x hush":                    "must start with http",
+		"teams":                                "channel teams takes one URL",
+		"teams http://x?hush http://y":         "channel teams takes one URL",
+		"teams x":                              "must start with http",
+		"teams http://x {\n url http://y\n}":   "channel teams takes timeout and allow_to",
 		"webhook":                              "takes one URL",
 		"webhook http://x?hush http://y":       "takes one URL",
 		"webhook x":                            "must start with http",
@@ -817,6 +835,11 @@ func TestChannelsFromJSON(t *testing.T) {
 		`matrix {"url":"http://x"}`:                            "token",
 		`matrix {"token":"x"}`:                                 "URL",
 		`webhook {}`:                                           "URL",
+		`gitlab {}`:                                            "token",
+		`linear {}`:                                            "token",
+		`mattermost {"token":"x"}`:                             "URL",
+		`mattermost {"url":"http://x"}`:                        "token",
+		`teams {}`:                                             "URL",
 		`github {}`:                                            "token",
 		`github {"token":"x","app":{"id":"1","key_file":"x"}}`: "both",
 		`slack {"token":"x","timeout":-1}`:                     "timeout",
@@ -829,7 +852,7 @@ func TestChannelsFromJSON(t *testing.T) {
 			t.Errorf("%s: got %v", config, err)
 		}
 	}
-	for _, half := range []caddy.CleanerUpper{new(Telegram), new(Slack), new(Discord), new(Matrix), new(Webhook), new(GitHub)} {
+	for _, half := range []caddy.CleanerUpper{new(Telegram), new(Slack), new(Discord), new(Matrix), new(Webhook), new(GitHub), new(GitLab), new(Linear), new(Mattermost), new(Teams)} {
 		if err := half.Cleanup(); err != nil {
 			t.Error(err)
 		}

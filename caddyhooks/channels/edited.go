@@ -2,7 +2,6 @@ package channels
 
 import (
 	"context"
-	"errors"
 	"regexp"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
@@ -11,39 +10,52 @@ import (
 // A messageEditor posts messages to the chat of a delivery, and changes and removes those that it posted, which it finds by their
 // ids. Each makes one attempt, as Send does.
 type messageEditor interface {
+	ValidTo(to string) error
 	post(ctx context.Context, d *engine.Delivery, text string) (id string, err error)
 	edit(ctx context.Context, d *engine.Delivery, id, text string) error
 	remove(ctx context.Context, d *engine.Delivery, id string) error
 }
 
-// sendEdited sends the parts of an answer. The first takes the place of the message that said that it is being worked on, if there is
-// one of which the id has the given form. If the service does not let that message be changed, the part is posted like the others.
-func sendEdited(ctx context.Context, m messageEditor, d *engine.Delivery, parts []string, id *regexp.Regexp) error {
-	return sendParts(d, parts, func(part string) error {
-		if d.Sent == 0 && id.MatchString(d.Progress) {
-			err := m.edit(ctx, d, d.Progress, part)
-			if _, refused := errors.AsType[*engine.FinalError](err); !refused {
+// sendEdited sends an answer in parts. The form of an id is that of the messages that beginEdited posts.
+func sendEdited(ctx context.Context, m messageEditor, d *engine.Delivery, s splitter, id *regexp.Regexp) error {
+	if err := m.ValidTo(d.To); err != nil {
+		return &engine.FinalError{Err: err}
+	}
+	return sendParts(d, s.split(cleanText(d.Body), d.RunID), func(part string) error {
+		return editOrPost(d, id.MatchString,
+			func() error { return m.edit(ctx, d, d.Progress, part) },
+			func() error {
+				_, err := m.post(ctx, d, part)
 				return err
-			}
-		}
-		_, err := m.post(ctx, d, part)
-		return err
+			})
 	})
 }
 
 // beginEdited posts a message that sendEdited can change.
-func beginEdited(ctx context.Context, m messageEditor, to, text string) (id string, err error) {
-	text = cleanText(text)
-	if isBlank(text) {
-		return "", nil
+func beginEdited(ctx context.Context, m messageEditor, to, text string, s splitter) (id string, err error) {
+	if err := m.ValidTo(to); err != nil {
+		return "", err
 	}
-	return m.post(ctx, &engine.Delivery{To: to}, text)
+	part, err := s.progressPart(cleanText(text))
+	if err != nil {
+		return "", err
+	}
+	if id, err = m.post(ctx, &engine.Delivery{To: to}, part); err != nil {
+		return "", err
+	}
+	return id, nil
 }
+
+// accountName is the form of the names that services give to those who post.
+var accountName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,255}$`)
 
 // withdrawEdited removes a message that beginEdited posted.
 func withdrawEdited(ctx context.Context, m messageEditor, to, progress string, id *regexp.Regexp) error {
+	if err := m.ValidTo(to); err != nil {
+		return err
+	}
 	if !id.MatchString(progress) {
-		return errors.New("there is no message that could be removed")
+		return errNoProgress
 	}
 	return m.remove(ctx, &engine.Delivery{To: to}, progress)
 }

@@ -74,6 +74,11 @@ type editor struct {
 
 var editors = []editor{
 	{"github", startGitHub, simpleConfig("github"), "acme/widgets#7", 100_000, []string{"acme-bot"}},
+	{"gitlab", startGitLab, simpleConfig("gitlab"), "acme/tools/widgets#7", 100_000, []string{"42", "acme-bot"}},
+	{"gitlab merge request", startGitLab, simpleConfig("gitlab"), "acme/tools/widgets!8", 100_000, []string{"42", "acme-bot"}},
+	{"linear", startLinear, simpleConfig("linear"), "ENG-123", 100_000, []string{linearUUID(99)}},
+	{"mattermost", startMattermost, serverConfig("mattermost"), mattermostOf("c", 1), 30_000, []string{mattermostOf("u", 1)}},
+	{"mattermost thread", startMattermost, serverConfig("mattermost"), mattermostOf("c", 1) + "/" + mattermostOf("r", 1), 30_000, []string{mattermostOf("u", 1)}},
 }
 
 func forEachEditor(t *testing.T, test func(t *testing.T, e editor, s *service, c *thread, channel engine.Channel)) {
@@ -170,7 +175,7 @@ func TestWithdrawnProgressIsGone(t *testing.T) {
 			t.Error("what is gone is removed again")
 		}
 		before := len(s.seen())
-		if id, err := shows.Begin(t.Context(), e.to, " \u200b\n"); id != "" || err != nil {
+		if id, err := shows.Begin(t.Context(), e.to, " \u200b\n"); id != "" || err == nil {
 			t.Errorf("a blank text is posted as %q: %v", id, err)
 		}
 		if _, err := shows.Begin(t.Context(), "../x", "x"); err == nil {
@@ -189,7 +194,7 @@ func TestWithdrawnProgressIsGone(t *testing.T) {
 func TestProgressOfAnotherFormIsIgnored(t *testing.T) {
 	t.Parallel()
 	forEachEditor(t, func(t *testing.T, e editor, s *service, c *thread, channel engine.Channel) {
-		for _, progress := range []string{"../1", "1/../2", "0", "-1", "1?x", "%31", "x\n1", " 1", strings.Repeat("1", 100)} {
+		for _, progress := range []string{"../1", "1/../2", "../../users/me/11111111111", "0", "-1", "1?x", "%31", "x\n1", " 1", strings.Repeat("1", 100)} {
 			if err := channel.(engine.ProgressChannel).Withdraw(t.Context(), e.to, progress); err == nil {
 				t.Errorf("%q is removed", progress)
 			}

@@ -24,7 +24,9 @@ func FuzzAnswersOfServices(f *testing.F) {
 		`{"ok":true}`, `{"ok":false,"error_code":429,"parameters":{"retry_after":5}}`, `{"ok":false,"error_code":400,"parameters":{"migrate_to_chat_id":-1001}}`,
 		`{"ok":false,"error":"channel_not_found"}`, `{"ok":false,"error":"ratelimited"}`, `{"id":"1"}`, `{"retry_after":0.65,"global":true,"code":0}`,
 		`{"event_id":"$1"}`, `{"errcode":"M_LIMIT_EXCEEDED","retry_after_ms":2000}`, `{"errcode":"M_FORBIDDEN"}`, `{"retry_after":1e308}`,
-		`{"message":"You have exceeded a secondary rate limit."}`, `{"message":"Resource not accessible by integration"}`, `[]`, `null`, `{`,
+		`{"message":"You have exceeded a secondary rate limit."}`, `{"message":"Resource not accessible by integration"}`,
+		`{"errors":[{"message":"Entity not found","extensions":{"type":"invalid input","code":"RATELIMITED"}}]}`, `{"data":{"commentCreate":{"success":true}}}`,
+		`{"error":"insufficient_scope"}`, `{"id":"api.post.create_post.root_id.app_error"}`, `{"error":{"code":"WorkflowNotFound"}}`, `[]`, `null`, `{`,
 	} {
 		for _, status := range []int{200, 400, 429, 500} {
 			f.Add(status, answer)
@@ -46,6 +48,20 @@ func FuzzAnswersOfServices(f *testing.F) {
 				}
 				judgeGitHub(o, http.Header{"X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {body}}, answer)
 			},
+			"gitlab": func(o *outbound.Outcome, answer map[string]any) {
+				if !o.Delivered {
+					judgeGitLab(o, http.Header{"Ratelimit-Reset": {body}}, answer)
+				}
+			},
+			"mattermost": func(o *outbound.Outcome, answer map[string]any) {
+				if !o.Delivered {
+					judgeMattermost(o, http.Header{"X-Ratelimit-Reset": {body}}, answer)
+				}
+			},
+			"linear": func(o *outbound.Outcome, answer map[string]any) {
+				judgeLinear(o, http.Header{"X-Ratelimit-Requests-Reset": {body}}, answer)
+			},
+			"teams":  judgeTeams,
 			"matrix": func(o *outbound.Outcome, answer map[string]any) { judgeMatrix(o, answer, "there is no such room") },
 		} {
 			good := status >= 200 && status <= 299
@@ -126,6 +142,50 @@ func FuzzMailServer(f *testing.F) {
 		}
 		if len(d.LastAnswer) > 4<<10 || strings.Contains(d.LastAnswer, "a-password") || strings.Contains(d.LastAnswer, plain) {
 			t.Errorf("kept is %q", d.LastAnswer)
+		}
+	})
+}
+
+// FuzzChats has the channels judge names of chats. One that passes stays within the place that it becomes in a path, and is allowed by
+// an entry of allow_to only if it begins as the entry does.
+func FuzzChats(f *testing.F) {
+	for _, to := range []string{"acme/widgets#7", "acme/tools/widgets!8", "ENG-123", "acme/../x#1", "a/b#1/../2", "acme/x%2F..#1", "acme/x\n#1", "ａcme/x#1",
+		"2174add1-f7c8-44e3-bbf3-2d60b5ea8bc9", "4xp9fdt77pncbef59f4k1qe83o/4xp9fdt77pncbef59f4k1qe83o", "acme#/x#1", "acme/x#1#2", "acme/x!1#2"} {
+		f.Add(to)
+	}
+	type chatChannel interface {
+		ValidTo(to string) error
+		AllowsTo(to string) bool
+		Provision(caddy.Context) error
+	}
+	allowing := func(entry string) API {
+		return API{URL: "http://x", Token: "x", Recipients: Recipients{AllowTo: []string{entry}}}
+	}
+	channels := map[string]chatChannel{ // by what every allowed chat begins with
+		"acme/": &GitHub{API: allowing("acme/*")}, "acme/tools": &GitLab{API: allowing("acme/tools*")}, "ENG-": &Linear{API: allowing("ENG-*")},
+		"4xp9fdt77pncbef59f4k1qe83o": &Mattermost{API: allowing("4xp9fdt77pncbef59f4k1qe83o")},
+	}
+	for _, c := range channels {
+		if err := c.Provision(caddy.Context{}); err != nil {
+			f.Fatal(err)
+		}
+	}
+	f.Fuzz(func(t *testing.T, to string) {
+		for start, c := range channels {
+			if c.ValidTo(to) != nil {
+				continue
+			}
+			if c.AllowsTo(to) != strings.HasPrefix(to, start) {
+				t.Errorf("%T: %q is allowed: %v", c, to, c.AllowsTo(to))
+			}
+			if strings.ContainsFunc(to, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`\%?&`, r) }) {
+				t.Errorf("%T takes %q", c, to)
+			}
+			for name := range strings.SplitSeq(to, "/") {
+				if name == "" || name == "." || name == ".." {
+					t.Errorf("%T takes %q", c, to)
+				}
+			}
 		}
 	})
 }

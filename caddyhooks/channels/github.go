@@ -123,25 +123,16 @@ var githubID = regexp.MustCompile(`^[1-9][0-9]{0,18}$`)
 
 // Send comments on the issue, in as many comments as it takes.
 func (g *GitHub) Send(ctx context.Context, d *engine.Delivery) error {
-	if err := g.ValidTo(d.To); err != nil {
-		return &engine.FinalError{Err: err}
-	}
-	return sendEdited(ctx, g, d, githubSplitter.split(cleanText(d.Body), d.RunID), githubID)
+	return sendEdited(ctx, g, d, githubSplitter, githubID)
 }
 
 // Begin comments that an answer is being worked on.
 func (g *GitHub) Begin(ctx context.Context, to, text string) (string, error) {
-	if err := g.ValidTo(to); err != nil {
-		return "", err
-	}
-	return beginEdited(ctx, g, to, text)
+	return beginEdited(ctx, g, to, text, githubSplitter)
 }
 
 // Withdraw deletes the comment of Begin.
 func (g *GitHub) Withdraw(ctx context.Context, to, progress string) error {
-	if err := g.ValidTo(to); err != nil {
-		return err
-	}
 	return withdrawEdited(ctx, g, to, progress, githubID)
 }
 
@@ -274,7 +265,7 @@ func (g *GitHub) Authors(ctx context.Context) ([]string, error) {
 	var name string
 	err := g.ask(ctx, new(engine.Delivery), token, http.MethodGet, path, nil, func(answer map[string]any) bool {
 		name, _ = answer[member].(string)
-		return name != ""
+		return accountName.MatchString(name)
 	})
 	if err != nil {
 		return nil, err

@@ -18,7 +18,6 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
 )
 
@@ -62,16 +61,7 @@ func (m *Matrix) Provision(caddy.Context) error {
 //		allow_to <to>...
 //	}
 func (m *Matrix) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
-	d.Next()
-	args, err := caddyconf.List(d)
-	if err != nil || len(args) != 2 || strings.TrimSpace(args[1]) == "" {
-		return d.Err("channel matrix takes the URL of a homeserver and one secret, an access token, which must not be blank" + caddyconf.Unset)
-	}
-	m.URL, m.Token = args[0], args[1]
-	if err := checkBaseURL(m.URL); err != nil && !caddyconf.HasPlaceholder(m.URL) {
-		return d.WrapErr(err)
-	}
-	return caddyconf.ReadBlock(d, "channel matrix", timeoutDirective(&m.Timeout), m.allowDirective(m.ValidTo))
+	return m.unmarshalOnServer(d, "matrix", "the URL of a homeserver and one secret, an access token", m.ValidTo)
 }
 
 var matrixServer = regexp.MustCompile(`^(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[:.]*[0-9A-Fa-f][0-9A-Fa-f:.]*\])(?::[0-9]{1,5})?$`)

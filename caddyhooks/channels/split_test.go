@@ -65,7 +65,8 @@ func TestLimitHoldsForWhatIsSent(t *testing.T) {
 	limits := map[string]struct {
 		field string
 		limit int
-	}{"telegram": {"text", 4096}, "slack": {"text", 4000}, "discord": {"content", 2000}, "matrix": {"body", 32 << 10}, "github": {"body", 65536}}
+	}{"telegram": {"text", 4096}, "slack": {"text", 4000}, "discord": {"content", 2000}, "matrix": {"body", 32 << 10}, "github": {"body", 65536},
+		"gitlab": {"body", 65536}, "linear": {"", 65536}, "mattermost": {"message", 16383}}
 	forEach(t, bots, func(t *testing.T, b bot) {
 		s := startService(t, func(w http.ResponseWriter, _ request, _ int) { say(w, 200, b.ok) })
 		channel := loadChannel(t, b.config(s.URL, token, ""))
@@ -78,7 +79,10 @@ func TestLimitHoldsForWhatIsSent(t *testing.T) {
 			}
 		}
 		for _, r := range s.seen() {
-			sent := textMember(limits[b.name].field)(t, r)
+			sent := b.text(t, r)
+			if field := limits[b.name].field; field != "" {
+				sent = textMember(field)(t, r)
+			}
 			size := len(utf16.Encode([]rune(sent)))
 			if b.name == "matrix" {
 				size = len(r.body) - 100 // in JSON, and something around it

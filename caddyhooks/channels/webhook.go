@@ -87,15 +87,8 @@ func secretsInURL(raw string) (secrets []string) {
 //		allow_to <to>...
 //	}
 func (w *Webhook) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
-	d.Next()
-	// Errors do not quote the URL: some URLs are secrets.
-	urls, err := caddyconf.List(d)
-	if err != nil || len(urls) != 1 {
-		return d.Err("channel webhook takes one URL" + caddyconf.Unset)
-	}
-	w.URL = urls[0]
-	if err := checkURL(w.URL); err != nil && !caddyconf.HasPlaceholder(w.URL) {
-		return d.WrapErr(err)
+	if err := w.unmarshalURL(d, "webhook"); err != nil {
+		return err
 	}
 	return caddyconf.ReadBlock(d, "channel webhook",
 		caddyconf.Set("token", &w.Token, caddyconf.Secret),

@@ -132,7 +132,8 @@ func listsModules(t *testing.T, b *hookstest.Binary) {
 	for _, module := range []string{"hooks", "http.handlers.hooks", "admin.api.hooks",
 		"hooks.runners.echo", "hooks.runners.http", "hooks.stores.bolt", "hooks.stores.memory",
 		"hooks.channels.telegram", "hooks.channels.slack", "hooks.channels.discord", "hooks.channels.matrix",
-		"hooks.channels.github", "hooks.channels.email", "hooks.channels.webhook", "hooks.channels.log"} {
+		"hooks.channels.github",
+		"hooks.channels.gitlab", "hooks.channels.linear", "hooks.channels.mattermost", "hooks.channels.teams", "hooks.channels.email", "hooks.channels.webhook", "hooks.channels.log"} {
 		if !slices.Contains(listed, module) {
 			t.Errorf("%s is not listed", module)
 		}
