@@ -621,10 +621,12 @@ func TestReplyIsDeliveredToAChannel(t *testing.T) {
 	s.Globals = "log {\n output file " + log + "\n include hooks.channels.log\n}"
 	s.Load(hookstest.Hooks(rn, `
 		workers 1
-		channel ops log
+		channel ops log {
+			allow_to room-*
+		}
 		hook custom {
 			action agent
-			deliver ops room-{not.a.path}
+			deliver ops room-{chat}
 		}
 		hook waiting {
 			action agent
@@ -649,8 +651,8 @@ func TestReplyIsDeliveredToAChannel(t *testing.T) {
 		rn.Next()
 	})
 	t.Run("of a custom hook, which still answers with a run id", func(t *testing.T) {
-		resp := s.Post("/api/hooks/custom", `{"not":{"a":{"path":1}}}`)
-		delivered(t, "room-{not.a.path}", resp.WantBody(t, 202, "status", "runId", "chatId")["runId"])
+		resp := s.Post("/api/hooks/custom", `{"chat":7}`)
+		delivered(t, "room-7", resp.WantBody(t, 202, "status", "runId", "chatId")["runId"])
 		rn.Next()
 	})
 	t.Run("of a custom hook that answers with the reply", func(t *testing.T) {

@@ -40,6 +40,9 @@ func (r *Recipients) AllowsTo(to string) bool {
 	})
 }
 
+// LimitsTo reports whether there is allow_to, so that requests may choose the chats of a hook.
+func (r *Recipients) LimitsTo() bool { return r.allowed != nil }
+
 func (r *Recipients) split(to string) (chat, thread string) {
 	if r.splitTo == nil {
 		return to, ""

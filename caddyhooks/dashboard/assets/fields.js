@@ -220,7 +220,7 @@ export function makeFields(about, locked) {
 	add("workers", "Runs at once", number(), `Blank: up to ${about.workers}, all workers.`);
 	add("respondStatus", "Status of the answer", number(), "From 200 to 299. Blank: 202, or 200 for wake and senders that want it.");
 	add("respondBody", "Body of the answer", area(2), "For senders that expect a certain text. Blank: the usual answer.");
-	add("messageTemplate", "Message", area(), ["Placeholders: ", mono("{issue.title}"), ", ", mono("{labels[0].name}"), ", ", mono("{@header.X-GitHub-Event}"), ", ", mono('{body | truncate 2000}'), ". Blank: the body as it is."]);
+	add("messageTemplate", "Message", area(), ["Placeholders: ", mono("{issue.title}"), ", ", mono("{labels[0].name}"), ", ", mono("{@header.X-GitHub-Event}"), ", ", mono('{body | truncate 2000}'), ", ", mono('{user.name | default user.login}'), ". Blank: the body as it is."]);
 	add("chatId", "Chat", text(), "Runs of one chat are carried out one after the other. Placeholders are allowed. Blank: webhook:default, or a new chat for every agent run.");
 	add("model", "Model tier", pick("", "the runner's own", tiers));
 	add("runner", "Runner", pick("", "as configured", list(about.runners).map(one => [one.name, `${one.name} (${one.kind})`])), "As configured: the one for the model tier, or else the default one.");
@@ -237,7 +237,7 @@ export function makeFields(about, locked) {
 	add("callbackUrl", "Callback URL", text({ inputmode: "url" }), "The answer is posted there. Blank: nowhere.");
 	add("deliver", "Send the answer to a channel", box(), !channels.length && "No channel is configured here.");
 	add("channel", "Channel", pick("", "choose", channels));
-	add("to", "To", text(), "The chat or address on the channel.");
+	add("to", "To", text(), ["The chat or address on the channel. With placeholders, as in ", mono("{event.channel}/{event.thread_ts | default event.ts}"), ", requests choose it: then the channel needs ", mono("allow_to"), "."]);
 	add("progress", "While it works", text(), "Posted there when a run starts, such as Working on it …. The answer takes its place.");
 	return all;
 }

@@ -226,7 +226,7 @@ export async function show(page) {
 	function drawPreview(/** @type {any} */ data) {
 		const pieces = list(data.message), n = data.placeholders, rest = [], at = new Map();
 		put(preview, pieces.map(piece => piece.placeholder ? el("span", { class: piece.missing ? "ins missing" : "ins", title: piece.placeholder }, piece.text) : piece.text));
-		put(chat, data.chatId && ["chat ", mono(data.chatId)]);
+		put(chat, data.chatId && ["chat ", mono(data.chatId)], data.chatId && data.to && ", ", data.to && ["answer to ", mono(`${data.channel} ${data.to}`)]);
 		for (const { field: key, message } of list(data.problems)) {
 			const known = key === "template" ? "messageTemplate" : key;
 			if (!fields.has(known) || known === "name" && name) rest.push(message);

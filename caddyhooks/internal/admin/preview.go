@@ -109,6 +109,7 @@ func preview(in *service.Instance, asked api.PreviewRequest) *api.Preview {
 	p.Warnings = append(p.Warnings, m.FindWarnings()...)
 	h := &settings.Hook{Mapping: m}
 	h.Action = cmp.Or(h.Action, engine.Wake)
+	h.ToChannel = in.Rules.Channels[m.Channel]
 	h.Auth.Scheme = cmp.Or(settings.FindScheme(m.AuthMode), settings.BearerScheme)
 	checks := intake.CheckConditions(p, h)
 	err = h.ParseTemplates()

@@ -89,12 +89,13 @@ func testHook(in *service.Instance, w http.ResponseWriter, r *http.Request) erro
 	}
 	req.Log, req.Messages = in.Log, intake.MessageMemory{All: &in.Memory}
 	defer req.Messages.Release()
-	run, err := submitTest(r.Context(), in, r.PathValue("name"), req)
+	run, answered, err := submitTest(r.Context(), in, r.PathValue("name"), req)
 	if err != nil {
 		return testError(w, err)
 	}
 	in.Log.Info("hook tried", zap.String("run_id", run.ID), zap.String("hook", run.Hook), zap.Stringer("by", callerFrom(r)))
-	return writeJSON(w, http.StatusAccepted, api.Started{RunID: run.ID, ChatID: run.ChatID})
+	return writeJSON(w, http.StatusAccepted, api.Tested{Started: api.Started{RunID: run.ID, ChatID: run.ChatID},
+		Channel: answered.Channel, To: answered.To})
 }
 
 // readTestRequest reads the request that is signed, or that a test stands for.
@@ -116,26 +117,27 @@ func readTestRequest(r *http.Request) (*intake.Request, error) {
 	return &intake.Request{Header: header, Values: query, Body: payload}, nil
 }
 
-// submitTest starts a run under the settings in force, whoever changes them meanwhile.
-func submitTest(ctx context.Context, in *service.Instance, name string, req *intake.Request) (*engine.Run, error) {
+// submitTest starts a run under the settings in force, whoever changes them meanwhile. answered has the chat that the answer would go to.
+func submitTest(ctx context.Context, in *service.Instance, name string, req *intake.Request) (run *engine.Run, answered engine.Delivery, err error) {
 	active := in.Active.Load()
 	for checks := 1; ; checks++ {
 		h, err := hookInForce(name, active)
 		if err != nil {
-			return nil, err
+			return nil, answered, err
 		}
-		run, err := newTest(active, h, req)
-		if err == nil {
+		if run, err = newTest(active, h, req); err == nil {
+			answered.Channel, answered.To = run.Channel, run.To
+			run.Channel, run.To = "", ""
 			err = in.Service.Engine.Submit(ctx, run, active.Revision)
 		}
 		if !errors.Is(err, engine.ErrSettingsChanged) || checks == service.MaxChecks {
-			return run, err
+			return run, answered, err
 		}
 		active = in.UpToDate(ctx, active)
 	}
 }
 
-// newTest makes the run of a test.
+// newTest makes the run of a test. The caller takes the channel out of it.
 func newTest(active *settings.Active, h *settings.Hook, req *intake.Request) (*engine.Run, error) {
 	if most := h.MaxPayload(active); int64(len(req.Body)) > most {
 		return nil, api.Errorf(http.StatusRequestEntityTooLarge, "the payload is larger than maxPayloadSize, which is %d bytes", most)
@@ -147,7 +149,7 @@ func newTest(active *settings.Active, h *settings.Hook, req *intake.Request) (*e
 	run := runs[0]
 	run.Test = true
 	run.ChatID, run.NewChat = "test:"+h.Name, false
-	run.Sync, run.CallbackURL, run.Channel, run.To = false, "", "", ""
+	run.Sync, run.CallbackURL = false, ""
 	run.History = active.HistoryOf(h)
 	return run, nil
 }

@@ -33,8 +33,10 @@ type Samples struct {
 
 // Preview is what a hook would make of a request.
 type Preview struct {
-	Message      []Segment         `json:"message"` // of the first run, if there are several
-	ChatID       string            `json:"chatId"`  // "" for a new chat
+	Message      []Segment         `json:"message"`           // of the first run, if there are several
+	ChatID       string            `json:"chatId"`            // "" for a new chat
+	Channel      string            `json:"channel,omitempty"` // that the answer goes to …
+	To           string            `json:"to,omitempty"`      // … and the chat on it; "" if that is refused, which is among the problems
 	Placeholders int               `json:"placeholders"`
 	Missing      int               `json:"missing"`
 	Runs         int               `json:"runs"`              // that the request would become

@@ -102,6 +102,13 @@ type Started struct {
 	ChatID string `json:"chatId"`
 }
 
+// Tested names a run that tries a hook out, and where its answer would go. Nothing is sent there.
+type Tested struct {
+	Started
+	Channel string `json:"channel,omitempty"`
+	To      string `json:"to,omitempty"`
+}
+
 // NewRunSummary shows a run in a list. hideTexts is that of the caller.
 func NewRunSummary(r *engine.Record, hideTexts bool) RunSummary {
 	summary := RunSummary{

@@ -59,14 +59,19 @@ func runTry(s *session, cmd *cobra.Command, args []string) error {
 	}
 	query := requests.Parameters(req.Header, cmp.Or(flags.Text(cmd, "query"), req.Values.Encode()))
 	call := adminclient.Call{Method: http.MethodPost, Path: mappingPath(args[0]) + "/test", Query: query, Body: req.Body}
-	if !flags.IsOn(cmd, "wait") {
-		return s.callRun(cmd, call, func(*api.Run) terminal.Text { return terminal.Good("started") })
+	var run api.Tested
+	answer, err := s.call(call, &run)
+	if err == nil && run.Channel != "" && !s.json {
+		s.screen.Note("The answer of such a request goes to %s %s. This one is sent nowhere.", run.Channel, run.To)
 	}
-	var run api.Run
-	if _, err := s.call(call, &run); err != nil {
+	if err == nil && flags.IsOn(cmd, "wait") {
+		return s.showEnd(cmd, run.RunID)
+	}
+	if done, err := s.printedJSON(answer, err); done {
 		return err
 	}
-	return s.showEnd(cmd, run.RunID)
+	s.screen.printRun(cmd, terminal.Good("started"), &api.Run{RunID: run.RunID, ChatID: run.ChatID})
+	return nil
 }
 
 // pollPause is the pause between two questions about something that takes its time.

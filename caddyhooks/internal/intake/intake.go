@@ -241,12 +241,19 @@ func IntakeCustom(active *settings.Active, h *settings.Hook, req *Request) ([]*e
 		if err != nil {
 			return nil, err
 		}
+		to, err := chosenChat(h, input)
+		if err != nil {
+			return nil, err
+		}
 		if size += len(message); i > 0 && size > maxMessages {
 			return nil, errMessagesTooLarge
 		}
 		req.Messages.settle(size)
 		runs[i] = newRun(h, active, message, chatID)
 		runs[i].IDPlaceholder = idPlaceholder
+		if to != "" {
+			runs[i].To = to
+		}
 	}
 	return runs, nil
 }

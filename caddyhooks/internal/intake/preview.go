@@ -93,6 +93,7 @@ func Show(p *api.Preview, h *settings.Hook, req *Request, body payload) {
 		return
 	}
 	p.ChatID = chatOf(h, inputs[0])
+	showChat(p, h, inputs)
 	showMessage(p, h, segments(h, inputs[0], body))
 	if p.Ignored == "" {
 		p.Runs = len(inputs)
@@ -154,8 +155,15 @@ func countRuns(h *settings.Hook, req *Request, body payload) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	_, err = messageOf(h, inputs[0], body)
-	return len(inputs), err
+	if _, err = messageOf(h, inputs[0], body); err != nil {
+		return 0, err
+	}
+	for _, input := range inputs {
+		if _, err := chosenChat(h, input); err != nil {
+			return 0, err
+		}
+	}
+	return len(inputs), nil
 }
 
 // segments is the message that the hook makes of a request, in its parts, but for the marks around the whole. See messageOf.

@@ -130,7 +130,7 @@ var Operators = &Document{
 			query: []string{"headers", "query"}, body: payload, answers: answered("200", isJSON(api.Signature{}))},
 		{method: "POST", path: "/mappings/{name}/test", id: "testHook", tag: "tries", summary: "Start a run of a hook that sends nothing out",
 			query: []string{"headers", "query"}, headers: []string{"Hooks-Operator"}, body: payload,
-			answers: answered("202", isJSON(api.Started{}))},
+			answers: answered("202", isJSON(api.Tested{}))},
 		{method: "GET", path: "/runners", id: "runners", tag: "tries", summary: "List runners and their state",
 			answers: answered("200", isJSON([]api.Runner{}))},
 		{method: "POST", path: "/runners/{name}/try", id: "tryRunner", tag: "tries", summary: "Make one turn to test a runner",

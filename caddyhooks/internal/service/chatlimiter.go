@@ -9,7 +9,8 @@ import (
 )
 
 // limitedChannel is a channel that sends nothing to a chat that is not allowed. When a request comes in its chat is checked, but
-// the run may be one of before, or one that is run again, or that of a live hook that was saved earlier.
+// the run may be one of before, or one that is run again, or that of a live hook that was saved earlier. A hook of Caddy's configuration may
+// name any chat, but not let requests choose it.
 type limitedChannel struct {
 	engine.Channel
 	compiler *settings.Compiler
@@ -23,11 +24,11 @@ func (in *Instance) limited(channel engine.Channel) engine.Channel {
 	return limitedChannel{channel, &in.Compiler}
 }
 
-var errChatNotAllowed = errors.New("the chat is not in allow_to of the channel, and the run is not of a hook in Caddy's configuration")
+var errChatNotAllowed = errors.New("the chat is not in allow_to of the channel, and no hook of Caddy's configuration names it")
 
 // allowsChat reports whether a channel may send to a chat what runs of a hook answer.
 func allowsChat(compiler *settings.Compiler, channel engine.Channel, hook, to string) bool {
-	return settings.AllowsTo(channel, to) || settings.IndexMapping(compiler.Pinned.Mappings, hook) >= 0
+	return settings.AllowsTo(channel, to) || compiler.NamesChat(hook)
 }
 
 // Send sends the answer.

@@ -39,7 +39,7 @@ type AgentFields struct {
 	// The name of the channel in the configuration.
 	Channel string `json:"channel,omitempty"`
 
-	// The chat or address on the channel.
+	// The chat or address on the channel. In a hook it may have placeholders, if the channel has allow_to.
 	To string `json:"to,omitempty"`
 
 	// How long the run may take. Default: defaultTimeoutSeconds of the settings.
@@ -62,10 +62,15 @@ func (f *AgentFields) Check(r *Rules) error {
 	if err := f.checkInHook(r); err != nil {
 		return err
 	}
+	if f.Deliver {
+		if err := f.checkTo(r.Channels[f.Channel]); err != nil {
+			return err
+		}
+	}
 	return f.checkAllowed(r)
 }
 
-// checkInHook is check for the fields of a mapping.
+// checkInHook checks what is the same for the fields of a mapping: all but the form of the chat.
 func (f *AgentFields) checkInHook(r *Rules) error {
 	if err := CheckChatID(f.ChatID); err != nil {
 		return err
@@ -113,17 +118,19 @@ func (f *AgentFields) checkDelivery(channels map[string]engine.Channel) error {
 	if f.To == "" {
 		return FieldErrorf("to", "must name a chat on the channel when deliver is true")
 	}
-	channel, ok := channels[f.Channel]
-	if !ok {
+	if _, ok := channels[f.Channel]; !ok {
 		return FieldErrorf("channel", "names no channel that is configured here")
 	}
-	if channel != nil {
-		if err := channel.ValidTo(f.To); err != nil {
-			if hint := notReplaced(f.To); hint != "" {
-				return FieldErrorf("to", "is refused: %v. It has %s", err, hint)
-			}
-			return FieldErrorf("to", "is refused: %v", err)
-		}
+	return nil
+}
+
+// checkTo checks the form of the chat. channel is nil if it is not loaded yet.
+func (f *AgentFields) checkTo(channel engine.Channel) error {
+	if channel == nil {
+		return nil
+	}
+	if err := channel.ValidTo(f.To); err != nil {
+		return FieldErrorf("to", "is refused: %v", err)
 	}
 	return nil
 }

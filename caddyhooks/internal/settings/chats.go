@@ -2,10 +2,12 @@ package settings
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/template"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
@@ -19,6 +21,63 @@ type ChatLimiter interface {
 func AllowsTo(channel engine.Channel, to string) bool {
 	limiter, ok := channel.(ChatLimiter)
 	return !ok || limiter.AllowsTo(to)
+}
+
+// limitsTo reports whether the configuration of a channel names the chats that may be named.
+func limitsTo(channel engine.Channel) bool {
+	limiter, ok := channel.(interface{ LimitsTo() bool })
+	return ok && limiter.LimitsTo()
+}
+
+// ToTemplate is the chat of a mapping if requests choose it: if it has placeholders. Otherwise it is nil.
+func (m *Mapping) ToTemplate() (*template.Template, error) {
+	if !m.Deliver {
+		return nil, nil
+	}
+	parsed, err := template.Parse(m.To)
+	switch {
+	case err != nil:
+		return nil, FieldErrorf("to", "is refused: %v", err)
+	case parsed.FirstPlaceholder() == "":
+		return nil, nil
+	case slices.Contains(parsed.Sources(), template.Source{Kind: "run"}):
+		return nil, FieldErrorf("to", "must not have {@run}: the id of a run is not known yet when the chat is chosen")
+	}
+	return parsed, nil
+}
+
+// likeEnvironment matches how Caddy writes an environment variable elsewhere.
+var likeEnvironment = regexp.MustCompile(`\{env\.([A-Za-z_][A-Za-z0-9_]*)\}`)
+
+// checkChosenTo checks a chat that requests choose. Which one that is, is not known yet.
+func (m *Mapping) checkChosenTo(r *Rules) error {
+	if found := likeEnvironment.FindStringSubmatch(m.To); found != nil {
+		return FieldErrorf("to", "has %s, which would be read from the body of a request: in a Caddyfile, write {$%s} for an environment variable",
+			found[0], found[1])
+	}
+	if channel := r.Channels[m.Channel]; channel != nil && !limitsTo(channel) {
+		return FieldErrorf("to", "has placeholders, so that requests choose the chat: allow_to of the channel %s must then name the chats that "+
+			"are allowed, or * for any", m.Channel)
+	}
+	return nil
+}
+
+// checkAllowed checks the chat of a live hook. One that requests choose is checked then.
+func (m *Mapping) checkAllowed(r *Rules) error {
+	if chosen, err := m.ToTemplate(); chosen != nil || err != nil {
+		return err
+	}
+	return m.AgentFields.checkAllowed(r)
+}
+
+// NamesChat reports whether a hook of Caddy's configuration has a chat that is the same for all requests. It is the operator's own word.
+func (c *Compiler) NamesChat(hook string) bool {
+	m := FindMapping(c.Pinned.Mappings, hook)
+	if m == nil {
+		return false
+	}
+	chosen, err := m.ToTemplate()
+	return chosen == nil && err == nil
 }
 
 // CheckAllowed checks the chats of live hooks that are changed. Hooks that are saved already stay as they are, and have a warning:

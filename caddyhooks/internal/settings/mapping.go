@@ -134,8 +134,10 @@ type Hook struct {
 	Mapping
 	Template     *template.Template
 	ChatTemplate *template.Template
-	NamesRun     bool           // a template has the id of the run
-	EachMatch    *template.Each // nil: a request is one run
+	ToTemplate   *template.Template // nil unless requests choose the chat that the answer goes to
+	ToChannel    engine.Channel     // that it is on; nil if it is not known
+	NamesRun     bool               // a template has the id of the run
+	EachMatch    *template.Each     // nil: a request is one run
 	Filters      []Filter
 	OfBody       int                   // where the filters begin that look at the body
 	Selected     *strictjson.Selection // parts of a body that the templates and filters read
@@ -215,7 +217,19 @@ func (m Mapping) Compile(r *Rules, secrets HookSecrets) (*Hook, error) {
 	if m.Metadata != nil && !IsJSONObject(m.Metadata) {
 		return nil, FieldErrorf("metadata", "must be an object")
 	}
-	return h, h.AgentFields.checkInHook(r)
+	if err := h.AgentFields.checkInHook(r); err != nil {
+		return nil, err
+	}
+	if h.Deliver {
+		h.ToChannel = r.Channels[h.Channel]
+	}
+	switch {
+	case h.ToTemplate != nil:
+		err = h.checkChosenTo(r)
+	case h.Deliver:
+		err = h.checkTo(h.ToChannel)
+	}
+	return h, err
 }
 
 // ParseTemplates reads the templates of the mapping, its conditions and each.
@@ -225,6 +239,9 @@ func (h *Hook) ParseTemplates() (err error) {
 	}
 	if h.ChatTemplate, err = template.Parse(h.ChatID); err != nil {
 		return FieldErrorf("chatId", "is refused: %v", err)
+	}
+	if h.ToTemplate, err = h.Mapping.ToTemplate(); err != nil {
+		return err
 	}
 	if h.Each != "" {
 		if h.EachMatch, err = template.ParseEach(h.Each); err != nil {
@@ -241,6 +258,9 @@ func (h *Hook) ParseTemplates() (err error) {
 	for _, t := range []*template.Template{h.Template, h.ChatTemplate} {
 		t.Select(h.Selected)
 		h.NamesRun = h.NamesRun || slices.Contains(t.Sources(), template.Source{Kind: "run"})
+	}
+	if h.ToTemplate != nil {
+		h.ToTemplate.Select(h.Selected)
 	}
 	h.selectFiltered(h.Selected)
 	h.Checked = new(strictjson.Selection)

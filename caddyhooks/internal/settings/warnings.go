@@ -90,7 +90,11 @@ func (m *Mapping) FindWarnings() []string {
 	if m.Message != "" && m.MessageTemplate == "" {
 		found = append(found, "message is ignored: the text for the agent is messageTemplate")
 	}
-	for _, field := range []struct{ name, text string }{{"messageTemplate", m.MessageTemplate}, {"chatId", m.ChatID}} {
+	templates := []struct{ name, text string }{{"messageTemplate", m.MessageTemplate}, {"chatId", m.ChatID}}
+	if m.Deliver {
+		templates = append(templates, struct{ name, text string }{"to", m.To})
+	}
+	for _, field := range templates {
 		if braces, meant := template.DoubleBraces(field.text); braces != "" {
 			found = append(found, fmt.Sprintf("%s has %s, which is not replaced: write %s", bothNames(field.name), braces,
 				cmp.Or(meant, "a path in one pair of braces, such as {issue.title}")))
@@ -104,7 +108,9 @@ func (m *Mapping) FindWarnings() []string {
 			}
 		}
 	}
-	for _, field := range []struct{ name, text string }{{"to", m.To}, {"respondBody", m.RespondBody}} {
+	for _, field := range []struct{ name, text string }{
+		{"respondBody", m.RespondBody}, {"callbackUrl", m.CallbackURL}, {"metadata", string(m.Metadata)},
+	} {
 		if hint := notReplaced(field.text); hint != "" {
 			found = append(found, bothNames(field.name)+" has "+hint)
 		}
@@ -127,12 +133,20 @@ func (m *Mapping) FindWarnings() []string {
 
 // notReplaced says that a text which is no template has a placeholder in it, "" if it has none.
 func notReplaced(text string) string {
-	parsed, err := template.Parse(text)
-	if err != nil || parsed.FirstPlaceholder() == "" {
+	found, _ := template.DoubleBraces(text)
+	if parsed, err := template.Parse(text); err == nil {
+		found = cmp.Or(parsed.FirstPlaceholder(), found)
+	} else {
+		found = beginsExpression.FindString(text)
+	}
+	if found == "" {
 		return ""
 	}
-	return parsed.FirstPlaceholder() + ", which is not replaced: it is the same for all requests"
+	return found + ", which is not replaced: it is the same for all requests"
 }
+
+// beginsExpression matches the beginning of a placeholder with a JSONPath expression.
+var beginsExpression = regexp.MustCompile(`\{ *\$[!-~]{0,40}`)
 
 // usedByWake are the fields of agent requests that wake hooks use, too.
 var usedByWake = []string{"chatId", "queueTimeSeconds", "metadata"}

@@ -2,6 +2,7 @@ package settings
 
 import (
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -59,12 +60,23 @@ func TestWarningsAboutSecrets(t *testing.T) {
 
 func TestWarningsAboutPlaceholdersInFixedTexts(t *testing.T) {
 	t.Parallel()
-	m := Mapping{Action: "agent", RespondStatus: 200, RespondBody: `{"ok":true} {event.text}`, AgentFields: AgentFields{Deliver: true, Channel: "c", To: "{a.b}"}}
-	want := []string{"to (deliver in a Caddyfile) has {a.b}, which is not replaced: it is the same for all requests", "respondBody (respond in a Caddyfile) has {event.text}, which is not replaced: it is the same for all requests"}
+	m := Mapping{Action: "agent", RespondStatus: 200, RespondBody: `{"ok":true} {event.text}`, AgentFields: AgentFields{Deliver: true, Channel: "c", To: "{a.b}",
+		CallbackURL: "https://example.com/{id}", Metadata: []byte(`{"team":"{{ team }}","a":{}}`)}}
+	want := []string{"respondBody (respond in a Caddyfile) has {event.text}, which is not replaced: it is the same for all requests",
+		"callbackUrl (callback_url in a Caddyfile) has {id}, which is not replaced: it is the same for all requests",
+		"metadata has {{ team }}, which is not replaced: it is the same for all requests"}
 	if got := m.FindWarnings(); !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
 	}
-	m.RespondBody, m.To = `{"ok":true}`, "C123"
+	m.CallbackURL, m.Metadata = "", []byte(`{"a": "{$x"}`)
+	if got := m.FindWarnings(); len(got) != 2 || !strings.HasPrefix(got[1], `metadata has {$x"}, which is not replaced`) {
+		t.Errorf("got %q", got)
+	}
+	m.RespondBody, m.To, m.Metadata = `{"ok":true}`, "{a | upper}", []byte(`{ "a": {"b": {}}}`)
+	if got := m.FindWarnings(); len(got) != 1 || !strings.HasPrefix(got[0], "to (deliver in a Caddyfile): {a | upper} is not replaced: there is no pipe") {
+		t.Errorf("got %q", got)
+	}
+	m.To = "C123"
 	if got := m.FindWarnings(); len(got) > 0 {
 		t.Errorf("got %q", got)
 	}

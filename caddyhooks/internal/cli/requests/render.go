@@ -143,6 +143,9 @@ func printPreview(p *api.Preview, screen *terminal.Screen) {
 	if p.ChatID != "" {
 		screen.Note("chat %s", p.ChatID)
 	}
+	if p.To != "" {
+		screen.Note("The answer goes to %s %s", p.Channel, p.To)
+	}
 	switch {
 	case p.Ignored != "":
 		screen.Note("The hook would ignore this request: %s", p.Ignored)
