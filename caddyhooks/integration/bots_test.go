@@ -1,0 +1,246 @@
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
+)
+
+// botService is a service in which people ask, and in which a bot answers. It keeps threads, and sends an event of every message to the
+// hook, of those of the bot, too, as such services do.
+type botService struct {
+	t      *testing.T
+	signer *signer
+	name   string
+	secret string
+	hook   string // where events go to
+	kind   botKind
+
+	mu       sync.Mutex
+	messages []*botMessage
+	events   []string // the answers to events of the bot's messages
+	sending  sync.WaitGroup
+}
+
+// botMessage is a message in a thread.
+type botMessage struct {
+	number  int
+	thread  string
+	ofBot   bool
+	removed bool
+	texts   []string // the last one is shown; before it was edited it was another
+}
+
+// botKind is what differs between services.
+type botKind struct {
+	secret  string                               // of its signatures, if it is not the one of the other recipes
+	channel string                               // in the Caddyfile, with the URL of the service
+	thread  string                               // in which somebody asks
+	headers []string                             // of events
+	event   func(m *botMessage) (body string)    // "" if there is none for such a message
+	api     func(s *botService) http.HandlerFunc // what the bot calls
+}
+
+// say adds a message, and sends its event.
+func (s *botService) say(thread, text string, ofBot bool) *botMessage {
+	s.mu.Lock()
+	m := &botMessage{number: len(s.messages) + 1, thread: thread, ofBot: ofBot, texts: []string{text}}
+	s.messages = append(s.messages, m)
+	s.mu.Unlock()
+	s.sendEvent(m)
+	return m
+}
+
+// sendEvent sends the event of a message as it is now.
+func (s *botService) sendEvent(m *botMessage) {
+	s.mu.Lock()
+	body := s.kind.event(m)
+	s.mu.Unlock()
+	if body == "" {
+		return
+	}
+	s.sending.Go(func() {
+		q := question{Sender: s.name, Secret: s.secret, URL: s.hook, Body: body, Time: time.Now().Unix(), ID: uuid.NewString()}
+		resp, err := s.signer.sign(s.t, q).send(s.kind.headers...)
+		if err != nil || resp.Status < 200 || resp.Status > 299 {
+			s.t.Errorf("an event is answered %d %s %v: %s", resp.Status, resp.Body, err, body)
+			return
+		}
+		ignored := strings.Contains(resp.Body, "ignored") || resp.Status == http.StatusNoContent
+		if !m.ofBot && ignored {
+			s.t.Errorf("what somebody asks is ignored: %d %s", resp.Status, resp.Body)
+		}
+		if m.ofBot {
+			s.mu.Lock()
+			s.events = append(s.events, resp.Body)
+			s.mu.Unlock()
+		}
+	})
+}
+
+// find returns a message by its number.
+func (s *botService) find(number string) *botMessage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, err := strconv.Atoi(number)
+	if err != nil || n < 1 || n > len(s.messages) || s.messages[n-1].removed {
+		return nil
+	}
+	return s.messages[n-1]
+}
+
+// edit replaces the text of a message, and sends the event of that.
+func (s *botService) edit(m *botMessage, text string) {
+	s.mu.Lock()
+	m.texts = append(m.texts, text)
+	s.mu.Unlock()
+	s.sendEvent(m)
+}
+
+func (s *botService) remove(m *botMessage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m.removed = true
+}
+
+// shown is what is to be seen in a thread: "bot: hello".
+func (s *botService) shown(thread string) (lines []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.messages {
+		if m.thread == thread && !m.removed {
+			lines = append(lines, map[bool]string{true: "bot", false: "ann"}[m.ofBot]+": "+m.texts[len(m.texts)-1])
+		}
+	}
+	return lines
+}
+
+// readJSON reads the body of a call of the bot.
+func (s *botService) readJSON(r *http.Request, into any) {
+	body, err := io.ReadAll(r.Body)
+	if err == nil {
+		err = json.Unmarshal(body, into)
+	}
+	if err != nil {
+		s.t.Errorf("%s %s has no JSON: %v", r.Method, r.URL.Path, err)
+	}
+}
+
+func writeAnswer(w http.ResponseWriter, status int, answer any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+var (
+	channelOfRecipe  = regexp.MustCompile(`(?s)\t\tchannel (\S+) log( \{.*?\n\t\t\})?\n`)
+	progressOfRecipe = regexp.MustCompile(`(?m)^(\t+)# (progress .*?)( #.*)?$`)
+)
+
+// startBot loads the recipe of a service, with its channel in the place of the log.
+func startBot(t *testing.T, name string, kind botKind, rn *hookstest.Runner) (s *botService, caddy *hookstest.Server) {
+	t.Helper()
+	s = &botService{t: t, signer: startSigner(t), name: name, secret: "a-secret-for-trying-it-out", kind: kind}
+	if kind.secret != "" {
+		s.secret = kind.secret
+	}
+	service := httptest.NewServer(kind.api(s))
+	t.Cleanup(service.Close)
+	caddy = hookstest.StartProcess(t, "respond 404")
+	recipe := filepath.Join(root, "examples", "senders", name, "Caddyfile")
+	loadExample(t, caddy, recipe, func(text string) string {
+		if !channelOfRecipe.MatchString(text) || !progressOfRecipe.MatchString(text) {
+			t.Fatalf("the recipe has no channel log, or no progress:\n%s", text)
+		}
+		s.hook = caddy.URL + "/api/hooks/" + hookOfRecipe.FindStringSubmatch(text)[1]
+		text = strings.NewReplacer("127.0.0.1:8080", "127.0.0.1:"+caddy.Port, "localhost:8080", "localhost:"+caddy.Port,
+			"runner echo", "runner http "+rn.URL).Replace(text)
+		text = progressOfRecipe.ReplaceAllString(text, "$1$2")
+		return channelOfRecipe.ReplaceAllStringFunc(text, func(block string) string {
+			parts := channelOfRecipe.FindStringSubmatch(block)
+			rest := strings.TrimPrefix(parts[2], " {")
+			if rest == "" {
+				rest = "\n\t\t}"
+			}
+			return "\t\tchannel " + parts[1] + " " + kind.channel + " {\n\t\t\turl " + service.URL + rest + "\n"
+		})
+	})
+	return s, caddy
+}
+
+// Somebody asks, is told that the bot works, and has the answer in the same thread, four times; the bot does not answer itself.
+func TestBotsAnswerWhereTheyAreAsked(t *testing.T) {
+	t.Parallel()
+	for name, kind := range botKinds {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			goOn := make(chan struct{})
+			turns := 0
+			rn := hookstest.StartRunner(t, func(w http.ResponseWriter, r *http.Request, _ hookstest.Turn) {
+				select {
+				case <-goOn:
+					turns++ // one at a time: it is one chat
+					_, _ = fmt.Fprintf(w, "answer %d", turns)
+				case <-r.Context().Done():
+				}
+			})
+			s, caddy := startBot(t, name, kind, rn)
+			var want []string
+			for i := 1; i <= 4; i++ {
+				ask := fmt.Sprintf("question %d", i)
+				s.say(kind.thread, ask, false)
+				want = append(want, "ann: "+ask)
+				if turn := rn.Next(); !strings.Contains(turn.Text("message"), ask) {
+					t.Errorf("the agent is told %q", turn.Text("message"))
+				}
+				var shown []string
+				is := func(line string) func() bool {
+					return func() bool {
+						shown = s.shown(kind.thread)
+						return slices.Equal(shown, append(slices.Clone(want), line))
+					}
+				}
+				hookstest.Eventually(t, "the bot says that it works", is("bot: Working on it …"))
+				goOn <- struct{}{}
+				hookstest.Eventually(t, "the answer takes the place of that", is(fmt.Sprintf("bot: answer %d", i)))
+				want = shown
+			}
+			hookstest.Eventually(t, "nothing is left to do", func() bool { return len(caddy.Deliveries("status=pending")) == 0 })
+			s.sending.Wait()
+			if turns != 4 || len(rn.Turns) != 0 {
+				t.Errorf("there were %d turns, and %d more", turns, len(rn.Turns))
+			}
+			for _, answer := range s.events {
+				if !strings.Contains(answer, "ignored") {
+					t.Errorf("an event of the bot's own message is answered %s", answer)
+				}
+			}
+			var listed struct {
+				Runs []struct{ ChatID, Status string }
+			}
+			body := caddy.AdminRequest("GET", "/hooks/runs", "").Body
+			if err := json.Unmarshal([]byte(body), &listed); err != nil || len(listed.Runs) != 4 {
+				t.Fatalf("runs are %s, %v", body, err)
+			}
+			for _, run := range listed.Runs {
+				if run.ChatID != listed.Runs[0].ChatID || run.Status != "completed" {
+					t.Errorf("a run is %+v", run)
+				}
+			}
+		})
+	}
+}
