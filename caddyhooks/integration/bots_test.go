@@ -29,6 +29,7 @@ type botService struct {
 	secret string
 	hook   string // where events go to
 	kind   botKind
+	works  bool // its recipe says that the bot works
 
 	mu       sync.Mutex
 	messages []*botMessage
@@ -163,9 +164,10 @@ func startBot(t *testing.T, name string, kind botKind, rn *hookstest.Runner) (s 
 	caddy = hookstest.StartProcess(t, "respond 404")
 	recipe := filepath.Join(root, "examples", "senders", name, "Caddyfile")
 	loadExample(t, caddy, recipe, func(text string) string {
-		if !channelOfRecipe.MatchString(text) || !progressOfRecipe.MatchString(text) {
-			t.Fatalf("the recipe has no channel log, or no progress:\n%s", text)
+		if !channelOfRecipe.MatchString(text) {
+			t.Fatalf("the recipe has no channel log:\n%s", text)
 		}
+		s.works = progressOfRecipe.MatchString(text)
 		s.hook = caddy.URL + "/api/hooks/" + hookOfRecipe.FindStringSubmatch(text)[1]
 		text = strings.NewReplacer("127.0.0.1:8080", "127.0.0.1:"+caddy.Port, "localhost:8080", "localhost:"+caddy.Port,
 			"runner echo", "runner http "+rn.URL).Replace(text)
@@ -214,7 +216,9 @@ func TestBotsAnswerWhereTheyAreAsked(t *testing.T) {
 						return slices.Equal(shown, append(slices.Clone(want), line))
 					}
 				}
-				hookstest.Eventually(t, "the bot says that it works", is("bot: Working on it …"))
+				if s.works {
+					hookstest.Eventually(t, "the bot says that it works", is("bot: Working on it …"))
+				}
 				goOn <- struct{}{}
 				hookstest.Eventually(t, "the answer takes the place of that", is(fmt.Sprintf("bot: answer %d", i)))
 				want = shown
