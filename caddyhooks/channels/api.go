@@ -399,3 +399,17 @@ func readReset(value string, unit time.Duration) time.Duration {
 	pause := time.Until(time.Unix(0, n*int64(unit))).Truncate(time.Second) + time.Second
 	return min(max(pause, time.Second), 24*time.Hour)
 }
+
+// sendParts sends the parts of an answer, from the first that has not arrived. An error ends the attempt, and the next attempt
+// begins with the same part.
+func sendParts(d *engine.Delivery, parts []string, send func(part string) error) error {
+	if len(parts) == 0 {
+		return &engine.FinalError{Err: errors.New("the answer is blank, and the channel takes no blank messages")}
+	}
+	for ; d.Sent < len(parts); d.Sent++ {
+		if err := send(parts[d.Sent]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -85,89 +85,66 @@ var discordSplitter = splitter{limit: 2000, size: func(text string) int { return
 
 // Send posts the answer, in as many messages as it takes.
 func (c *Discord) Send(ctx context.Context, d *engine.Delivery) error {
-	if err := c.ValidTo(d.To); err != nil {
-		return &engine.FinalError{Err: err}
-	}
-	return sendParts(d, discordSplitter.split(cleanText(d.Body), d.RunID), func(part string) error {
-		return editOrPost(d, snowflake.MatchString,
-			func() error {
-				return c.endpoint(ctx, d, http.MethodPatch, discordMessages(d.To, d.Progress), newDiscordMessage(part, ""), judgeDiscord)
-			},
-			func() error {
-				return c.endpoint(ctx, d, http.MethodPost, discordMessages(d.To, ""), newDiscordMessage(part, discordNonce(d)), judgeDiscord)
-			})
-	})
+	return sendEdited(ctx, c, d, discordSplitter, snowflake)
 }
 
 // Begin posts a message.
 func (c *Discord) Begin(ctx context.Context, to, text string) (progress string, err error) {
-	part, err := discordSplitter.progressPart(cleanText(text))
-	if err == nil {
-		err = c.ValidTo(to)
-	}
-	if err != nil {
-		return "", err
-	}
-	err = c.endpoint(ctx, new(engine.Delivery), http.MethodPost, discordMessages(to, ""), newDiscordMessage(part, ""), discordID(&progress))
-	return progress, err
+	return beginEdited(ctx, c, to, text, discordSplitter, snowflake)
 }
 
 // Withdraw deletes a message.
 func (c *Discord) Withdraw(ctx context.Context, to, progress string) error {
-	if err := c.ValidTo(to); err != nil {
-		return err
+	return withdrawEdited(ctx, c, to, progress, snowflake)
+}
+
+func (c *Discord) post(ctx context.Context, d *engine.Delivery, part string) (id string, err error) {
+	message := newDiscordMessage(part)
+	if d.ID != "" { // else it is not sent again
+		message.Nonce, message.Enforce = discordNonce(d), true
 	}
-	if !snowflake.MatchString(progress) {
-		return errNoProgress
-	}
-	judge := func(o *outbound.Outcome, answer map[string]any) {
+	err = c.endpoint(ctx, d, http.MethodPost, "/channels/"+d.To+"/messages", message, discordID(&id))
+	return id, err
+}
+
+func (c *Discord) edit(ctx context.Context, d *engine.Delivery, id, part string) error {
+	return c.endpoint(ctx, d, http.MethodPatch, "/channels/"+d.To+"/messages/"+id, newDiscordMessage(part), judgeDiscord)
+}
+
+func (c *Discord) remove(ctx context.Context, d *engine.Delivery, id string) error {
+	return c.endpoint(ctx, d, http.MethodDelete, "/channels/"+d.To+"/messages/"+id, nil, func(o *outbound.Outcome, answer map[string]any) {
 		if o.Status != http.StatusNoContent {
 			judgeDiscord(o, answer)
 		}
 		if answer["code"] == json.Number("10008") { // Unknown Message
 			o.Delivered = true
 		}
-	}
-	return c.endpoint(ctx, new(engine.Delivery), http.MethodDelete, discordMessages(to, progress), nil, judge)
+	})
 }
 
 // Authors asks for the id of the bot's user.
 func (c *Discord) Authors(ctx context.Context) ([]string, error) {
 	var id string
 	err := c.endpoint(ctx, new(engine.Delivery), http.MethodGet, "/users/@me", nil, discordID(&id))
+	if err == nil && !snowflake.MatchString(id) {
+		err = errors.New("the answer is not what Discord would say")
+	}
 	if err != nil {
 		return nil, err
 	}
 	return []string{id}, nil
 }
 
-// discordID is a judge that keeps the id in an answer, which has to be one.
+// discordID is a judge that keeps the id in an answer.
 func discordID(id *string) judge {
 	return func(o *outbound.Outcome, answer map[string]any) {
-		text, _ := answer["id"].(string)
-		switch judgeDiscord(o, answer); {
-		case o.Delivered && snowflake.MatchString(text):
-			*id = text
-		case o.Delivered:
-			markUnexpected(o, "Discord")
-		}
+		judgeDiscord(o, answer)
+		*id, _ = answer["id"].(string)
 	}
 }
 
-// discordMessages is the path of the messages of a channel, or of one of them.
-func discordMessages(channel, message string) string {
-	path := "/channels/" + channel + "/messages"
-	if message != "" {
-		path += "/" + message
-	}
-	return path
-}
-
-func newDiscordMessage(part, nonce string) *discordMessage {
-	return &discordMessage{
-		Content: escapeMarkdown(part), Mentions: discordMentions{Parse: []string{}}, Flags: suppressEmbeds,
-		Nonce: nonce, Enforce: nonce != "",
-	}
+func newDiscordMessage(part string) *discordMessage {
+	return &discordMessage{Content: escapeMarkdown(part), Mentions: discordMentions{Parse: []string{}}, Flags: suppressEmbeds}
 }
 
 // endpoint sends a request to the API. The message may be nil.

@@ -9,7 +9,7 @@
 //   - ValidTo, which refuses texts that cannot be a chat of the service. If chats have threads, Provision sets splitTo, so that an
 //     entry of allow_to that names a chat includes them,
 //   - Send, which makes one attempt,
-//   - if the service can edit messages, Begin and Withdraw of engine.ProgressChannel, and editOrPost in Send,
+//   - if the service can edit messages, Begin and Withdraw of engine.ProgressChannel: edited.go has them for a messageEditor,
 //   - if events of the service can be of one's own messages, Authors of engine.AuthorChannel,
 //
 // and a test beside it. `channel <name> <module>` in a Caddyfile then finds it.

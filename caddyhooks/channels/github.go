@@ -128,7 +128,7 @@ func (g *GitHub) Send(ctx context.Context, d *engine.Delivery) error {
 
 // Begin comments that an answer is being worked on.
 func (g *GitHub) Begin(ctx context.Context, to, text string) (string, error) {
-	return beginEdited(ctx, g, to, text, githubSplitter)
+	return beginEdited(ctx, g, to, text, githubSplitter, githubID)
 }
 
 // Withdraw deletes the comment of Begin.

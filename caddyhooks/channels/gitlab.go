@@ -93,7 +93,7 @@ func (g *GitLab) Send(ctx context.Context, d *engine.Delivery) error {
 
 // Begin comments that an answer is being worked on.
 func (g *GitLab) Begin(ctx context.Context, to, text string) (string, error) {
-	return beginEdited(ctx, g, to, text, gitlabSplitter)
+	return beginEdited(ctx, g, to, text, gitlabSplitter, gitlabID)
 }
 
 // Withdraw deletes the comment of Begin.

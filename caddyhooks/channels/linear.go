@@ -99,7 +99,7 @@ func (l *Linear) Send(ctx context.Context, d *engine.Delivery) error {
 
 // Begin comments that an answer is being worked on.
 func (l *Linear) Begin(ctx context.Context, to, text string) (string, error) {
-	return beginEdited(ctx, l, to, text, linearSplitter)
+	return beginEdited(ctx, l, to, text, linearSplitter, linearID)
 }
 
 // Withdraw deletes the comment of Begin.

@@ -83,8 +83,8 @@ func isMatrixEvent(id string) bool {
 	return len(id) <= 255 && matrixEvent.MatchString(local) && (!hasServer || matrixServer.MatchString(server))
 }
 
-// isMatrixProgress reports whether an id can stand in a path.
-func isMatrixProgress(id string) bool { return isMatrixEvent(id) && !strings.Contains(id, "/") }
+// matrixMessageID matches the ids of events that can stand in a path: those of old rooms may not.
+var matrixMessageID = regexp.MustCompile(`^\$[A-Za-z0-9._~=+-]{1,200}(?::[A-Za-z0-9][A-Za-z0-9.-]{0,200})?$`)
 
 func isRoomID(id string) bool {
 	local, ok := strings.CutPrefix(id, "!")
@@ -159,115 +159,90 @@ func jsonLength(text string) int {
 
 // Send sends the answer, in as many messages as it takes.
 func (m *Matrix) Send(ctx context.Context, d *engine.Delivery) error {
-	if err := m.ValidTo(d.To); err != nil {
-		return &engine.FinalError{Err: err}
-	}
-	parts := matrixSplitter.split(cleanText(d.Body), d.RunID)
-	alias, thread := splitAtSlash(d.To)
-	return sendParts(d, parts, func(part string) error {
-		room, err := m.room(ctx, d, alias)
-		if err != nil {
-			return err
-		}
-		name := fmt.Sprintf("%s.%d", d.ID, d.Sent)
-		err = editOrPost(d, isMatrixProgress,
-			func() error {
-				if err := m.find(ctx, d, room, d.Progress); err != nil {
-					return err
-				}
-				return m.put(ctx, d, room, "send/m.room.message", name+".edit", newMatrixEdit(part, d.Progress), matrixSent(nil))
-			},
-			func() error {
-				return m.put(ctx, d, room, "send/m.room.message", name, newMatrixMessage(part, thread), matrixSent(nil))
-			})
-		if _, final := errors.AsType[*engine.FinalError](err); final {
-			m.aliases.forget(alias) // it may be that of another room by now
-		}
-		return err
-	})
+	return sendEdited(ctx, m, d, matrixSplitter, matrixMessageID)
 }
 
 // Begin sends a message.
 func (m *Matrix) Begin(ctx context.Context, to, text string) (progress string, err error) {
-	part, err := matrixSplitter.progressPart(cleanText(text))
-	if err == nil {
-		err = m.ValidTo(to)
-	}
-	if err != nil {
-		return "", err
-	}
-	d := new(engine.Delivery)
-	alias, thread := splitAtSlash(to)
-	room, err := m.room(ctx, d, alias)
-	if err != nil {
-		return "", err
-	}
-	err = m.put(ctx, d, room, "send/m.room.message", rand.Text(), newMatrixMessage(part, thread), matrixSent(&progress))
-	if !isMatrixProgress(progress) {
-		progress = ""
-	}
-	return progress, err
+	return beginEdited(ctx, m, to, text, matrixSplitter, matrixMessageID)
 }
 
 // Withdraw redacts a message.
 func (m *Matrix) Withdraw(ctx context.Context, to, progress string) error {
-	if err := m.ValidTo(to); err != nil {
+	return withdrawEdited(ctx, m, to, progress, matrixMessageID)
+}
+
+func (m *Matrix) post(ctx context.Context, d *engine.Delivery, part string) (id string, err error) {
+	_, thread := splitAtSlash(d.To)
+	return m.put(ctx, d, "send/m.room.message", "", newMatrixMessage(part, thread))
+}
+
+func (m *Matrix) edit(ctx context.Context, d *engine.Delivery, id, part string) error {
+	if err := m.find(ctx, d, id); err != nil {
 		return err
 	}
-	if !isMatrixProgress(progress) {
-		return errNoProgress
-	}
-	d := new(engine.Delivery)
-	alias, _ := splitAtSlash(to)
-	room, err := m.room(ctx, d, alias)
-	if err != nil {
-		return err
-	}
-	return m.put(ctx, d, room, "redact/"+url.PathEscape(progress), rand.Text(), struct{}{}, matrixSent(nil))
+	_, err := m.put(ctx, d, "send/m.room.message", ".edit", newMatrixEdit(part, id))
+	return err
+}
+
+func (m *Matrix) remove(ctx context.Context, d *engine.Delivery, id string) error {
+	_, err := m.put(ctx, d, "redact/"+url.PathEscape(id), "", struct{}{})
+	return err
 }
 
 // find looks for a message. Servers let one be edited that has been redacted, and nobody sees the edit.
-func (m *Matrix) find(ctx context.Context, d *engine.Delivery, room, event string) error {
-	path := fmt.Sprintf("/_matrix/client/v3/rooms/%s/event/%s", url.PathEscape(room), url.PathEscape(event))
+func (m *Matrix) find(ctx context.Context, d *engine.Delivery, id string) error {
+	room, err := m.room(ctx, d)
+	if err != nil {
+		return err
+	}
+	path := fmt.Sprintf("/_matrix/client/v3/rooms/%s/event/%s", url.PathEscape(room), url.PathEscape(id))
 	req, err := m.authorized(ctx, http.MethodGet, path, nil)
 	if err != nil {
 		return err
 	}
 	return m.call(d, req, func(o *outbound.Outcome, answer map[string]any) {
 		content, ok := answer["content"].(map[string]any)
-		if _, hasBody := content["body"]; o.Delivered && !hasBody {
-			if o.Delivered, o.Final, o.Reason = false, true, "the message has been redacted"; !ok {
-				markUnexpected(o, "a Matrix server")
-			}
-			return
+		_, hasBody := content["body"]
+		switch {
+		case o.Delivered && !ok:
+			markUnexpected(o, "a Matrix server")
+		case o.Delivered && !hasBody:
+			o.Delivered, o.Final, o.Reason = false, true, "the message has been redacted"
+		default:
+			judgeMatrix(o, answer, "there is no such message")
 		}
-		judgeMatrix(o, answer, "there is no such message")
 	})
 }
 
-// put sends an event to a room. A server carries out requests of one name once.
-func (m *Matrix) put(ctx context.Context, d *engine.Delivery, room, what, name string, content any, judge judge) error {
+// put sends an event to the room of a delivery, and returns its id. A server carries out requests of one name once: the name is that of
+// the part that is sent, and the suffix.
+func (m *Matrix) put(ctx context.Context, d *engine.Delivery, what, suffix string, content any) (id string, err error) {
+	room, err := m.room(ctx, d)
+	if err != nil {
+		return "", err
+	}
+	name := rand.Text()
+	if d.ID != "" { // else it is not sent again
+		name = fmt.Sprintf("%s.%d%s", d.ID, d.Sent, suffix)
+	}
 	path := fmt.Sprintf("/_matrix/client/v3/rooms/%s/%s/%s", url.PathEscape(room), what, url.PathEscape(name))
 	req, err := m.authorized(ctx, http.MethodPut, path, encodeJSON(content))
 	if err != nil {
-		return err
+		return "", err
 	}
-	return m.call(d, req, judge)
-}
-
-// matrixSent judges the answer to an event, and keeps the id of the event unless event is nil.
-func matrixSent(event *string) judge {
-	return func(o *outbound.Outcome, answer map[string]any) {
-		id, _ := answer["event_id"].(string)
-		switch {
-		case o.Delivered && id == "":
+	err = m.call(d, req, func(o *outbound.Outcome, answer map[string]any) {
+		if id, _ = answer["event_id"].(string); o.Delivered && id == "" {
 			markUnexpected(o, "a Matrix server")
 			return
-		case o.Delivered && event != nil:
-			*event = id
 		}
 		judgeMatrix(o, answer, "there is no such room, or the user of this channel has not joined it")
+	})
+	if _, final := errors.AsType[*engine.FinalError](err); final {
+		alias, _ := splitAtSlash(d.To)
+		m.aliases.forget(alias) // it may be that of another room by now
 	}
+	return id, err
 }
 
 func (m *Matrix) authorized(ctx context.Context, method, path string, body []byte) (*http.Request, error) {
@@ -278,8 +253,9 @@ func (m *Matrix) authorized(ctx context.Context, method, path string, body []byt
 	return req, err
 }
 
-// room is the id of the room that a delivery is for, which is given by its id or an alias.
-func (m *Matrix) room(ctx context.Context, d *engine.Delivery, alias string) (string, error) {
+// room is the id of the room that a delivery is for.
+func (m *Matrix) room(ctx context.Context, d *engine.Delivery) (string, error) {
+	alias, _ := splitAtSlash(d.To)
 	if isRoomID(alias) {
 		return alias, nil
 	}

@@ -88,7 +88,7 @@ func (m *Mattermost) Send(ctx context.Context, d *engine.Delivery) error {
 
 // Begin posts that an answer is being worked on.
 func (m *Mattermost) Begin(ctx context.Context, to, text string) (string, error) {
-	return beginEdited(ctx, m, to, text, mattermostSplitter)
+	return beginEdited(ctx, m, to, text, mattermostSplitter, mattermostID)
 }
 
 // Withdraw deletes the post of Begin.

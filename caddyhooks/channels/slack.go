@@ -123,49 +123,42 @@ var escapeSlack = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 
 // Send posts the answer, in as many messages as it takes.
 func (s *Slack) Send(ctx context.Context, d *engine.Delivery) error {
-	if err := s.ValidTo(d.To); err != nil {
-		return &engine.FinalError{Err: err}
-	}
-	return sendParts(d, slackSplitter.split(cleanText(d.Body), d.RunID), func(part string) error {
-		return editOrPost(d, slackMessage.MatchString,
-			func() error {
-				update := slackUpdate{slackPlace: slackPlaceOf(d.Progress), Text: escapeSlack.Replace(part), Parse: "none"}
-				for _, piece := range slackBlockSplitter.split(part, d.RunID) {
-					update.Blocks = append(update.Blocks, slackBlock{"section", slackText{Type: "plain_text", Text: escapeSlack.Replace(piece)}})
-				}
-				return s.method(ctx, d, "chat.update", update, judgeSlack)
-			},
-			func() error { return s.post(ctx, d, d.To, part, judgeSlack) })
-	})
+	return sendEdited(ctx, s, d, slackSplitter, slackMessage)
 }
 
 // Begin posts a message.
 func (s *Slack) Begin(ctx context.Context, to, text string) (progress string, err error) {
-	part, err := slackSplitter.progressPart(cleanText(text))
-	if err == nil {
-		err = s.ValidTo(to)
-	}
-	if err != nil {
-		return "", err
-	}
-	err = s.post(ctx, new(engine.Delivery), to, part, func(o *outbound.Outcome, answer map[string]any) {
-		judgeSlack(o, answer)
-		channel, _ := answer["channel"].(string)
-		ts, _ := answer["ts"].(string)
-		// The channel may be another than in to: a message to a user is in a direct message.
-		if message := channel + "/" + ts; o.Delivered && slackMessage.MatchString(message) {
-			progress = message
-		}
-	})
-	return progress, err
+	return beginEdited(ctx, s, to, text, slackSplitter, slackMessage)
 }
 
 // Withdraw deletes a message.
-func (s *Slack) Withdraw(ctx context.Context, _, progress string) error {
-	if !slackMessage.MatchString(progress) {
-		return errNoProgress
+func (s *Slack) Withdraw(ctx context.Context, to, progress string) error {
+	return withdrawEdited(ctx, s, to, progress, slackMessage)
+}
+
+func (s *Slack) post(ctx context.Context, d *engine.Delivery, part string) (id string, err error) {
+	channel, thread := splitAtSlash(d.To)
+	message := slackPost{Channel: channel, Thread: thread, Text: escapeSlack.Replace(part), Parse: "none"}
+	err = s.method(ctx, d, "chat.postMessage", message, func(o *outbound.Outcome, answer map[string]any) {
+		judgeSlack(o, answer)
+		// The channel may be another than in To: a message to a user is in a direct message.
+		channel, _ := answer["channel"].(string)
+		ts, _ := answer["ts"].(string)
+		id = channel + "/" + ts
+	})
+	return id, err
+}
+
+func (s *Slack) edit(ctx context.Context, d *engine.Delivery, id, part string) error {
+	update := slackUpdate{slackPlace: slackPlaceOf(id), Text: escapeSlack.Replace(part), Parse: "none"}
+	for _, piece := range slackBlockSplitter.split(part, d.RunID) {
+		update.Blocks = append(update.Blocks, slackBlock{"section", slackText{Type: "plain_text", Text: escapeSlack.Replace(piece)}})
 	}
-	return s.method(ctx, new(engine.Delivery), "chat.delete", slackPlaceOf(progress), func(o *outbound.Outcome, answer map[string]any) {
+	return s.method(ctx, d, "chat.update", update, judgeSlack)
+}
+
+func (s *Slack) remove(ctx context.Context, d *engine.Delivery, id string) error {
+	return s.method(ctx, d, "chat.delete", slackPlaceOf(id), func(o *outbound.Outcome, answer map[string]any) {
 		judgeSlack(o, answer)
 		if answer["ok"] == false && answer["error"] == "message_not_found" {
 			o.Delivered = true
@@ -195,13 +188,6 @@ var slackID = regexp.MustCompile(`^[A-Z][A-Z0-9]{1,40}$`)
 func slackPlaceOf(progress string) slackPlace {
 	channel, ts := splitAtSlash(progress)
 	return slackPlace{channel, ts}
-}
-
-// post posts a message in a chat or a thread.
-func (s *Slack) post(ctx context.Context, d *engine.Delivery, to, part string, judge judge) error {
-	channel, thread := splitAtSlash(to)
-	message := slackPost{Channel: channel, Thread: thread, Text: escapeSlack.Replace(part), Parse: "none"}
-	return s.method(ctx, d, "chat.postMessage", message, judge)
 }
 
 // method calls a method of the Web API.

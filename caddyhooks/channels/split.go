@@ -17,6 +17,8 @@ type splitter struct {
 	limit int
 	// The size of a text as it is sent. A longer text has a size that is no smaller, and no character has a size below 1.
 	size func(text string) int
+	// Drops what the service would drop, rune by rune as for strings.Map. It may be nil.
+	drop func(r rune) rune
 }
 
 // maxParts bounds the messages that one answer can become.
@@ -25,6 +27,9 @@ const maxParts = 50
 // split returns the parts of a text, none of which is blank. Only white space between them is lost, and the text
 // after maxParts parts: the last part then says how much is missing, and names the run that has it.
 func (s splitter) split(text, runID string) []string {
+	if s.drop != nil {
+		text = strings.Map(s.drop, text)
+	}
 	var parts []string
 	rest := trimBlankLines(text)
 	for at := firstVisible(rest); at >= 0; at = firstVisible(rest) {

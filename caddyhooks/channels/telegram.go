@@ -96,7 +96,7 @@ func parseID(text string) (int64, bool) {
 type telegramMessage struct {
 	Chat     any              `json:"chat_id"`
 	Topic    int64            `json:"message_thread_id,omitempty"`
-	ID       int64            `json:"message_id,omitempty"`
+	ID       json.Number      `json:"message_id,omitempty"`
 	Text     string           `json:"text"`
 	Entities []telegramEntity `json:"entities,omitempty"`
 	Preview  telegramPreview  `json:"link_preview_options"`
@@ -113,58 +113,45 @@ type telegramPreview struct {
 	Disabled bool `json:"is_disabled"`
 }
 
-var telegramSplitter = splitter{limit: 4096, size: utf16Length}
+var telegramSplitter = splitter{limit: 4096, size: utf16Length, drop: dropAsTelegramDoes}
+
+var telegramID = regexp.MustCompile(`^[1-9][0-9]{0,17}$`)
 
 // Send sends the answer, in as many messages as it takes.
 func (t *Telegram) Send(ctx context.Context, d *engine.Delivery) error {
-	chat, topic, err := parseTelegramChat(d.To)
-	if err != nil {
-		return &engine.FinalError{Err: err}
-	}
-	return sendParts(d, telegramSplitter.split(telegramText(d.Body), d.RunID), func(part string) error {
-		return editOrPost(d, isTelegramMessage,
-			func() error {
-				id, _ := parseID(d.Progress)
-				return t.method(ctx, d, "editMessageText", newTelegramMessage(chat, 0, id, part), judgeTelegramEdit)
-			},
-			func() error {
-				return t.method(ctx, d, "sendMessage", newTelegramMessage(chat, topic, 0, part), judgeTelegram)
-			})
-	})
+	return sendEdited(ctx, t, d, telegramSplitter, telegramID)
 }
 
 // Begin sends a message.
 func (t *Telegram) Begin(ctx context.Context, to, text string) (progress string, err error) {
-	part, err := telegramSplitter.progressPart(telegramText(text))
-	if err != nil {
-		return "", err
-	}
-	chat, topic, err := parseTelegramChat(to)
-	if err != nil {
-		return "", err
-	}
-	message := newTelegramMessage(chat, topic, 0, part)
-	err = t.method(ctx, new(engine.Delivery), "sendMessage", message, func(o *outbound.Outcome, answer map[string]any) {
-		judgeTelegram(o, answer)
-		result, _ := answer["result"].(map[string]any)
-		if id, _ := result["message_id"].(json.Number); o.Delivered && isTelegramMessage(string(id)) {
-			progress = string(id)
-		}
-	})
-	return progress, err
+	return beginEdited(ctx, t, to, text, telegramSplitter, telegramID)
 }
 
 // Withdraw deletes a message.
 func (t *Telegram) Withdraw(ctx context.Context, to, progress string) error {
-	chat, _, err := parseTelegramChat(to)
-	if err != nil {
-		return err
-	}
-	if !isTelegramMessage(progress) {
-		return errNoProgress
-	}
-	id, _ := parseID(progress)
-	return t.method(ctx, new(engine.Delivery), "deleteMessage", telegramPlace{chat, id}, func(o *outbound.Outcome, answer map[string]any) {
+	return withdrawEdited(ctx, t, to, progress, telegramID)
+}
+
+func (t *Telegram) post(ctx context.Context, d *engine.Delivery, part string) (id string, err error) {
+	err = t.method(ctx, d, "sendMessage", newTelegramMessage(d.To, "", part), func(o *outbound.Outcome, answer map[string]any) {
+		judgeTelegram(o, answer)
+		result, _ := answer["result"].(map[string]any)
+		number, _ := result["message_id"].(json.Number)
+		id = string(number)
+	})
+	return id, err
+}
+
+func (t *Telegram) edit(ctx context.Context, d *engine.Delivery, id, part string) error {
+	return t.method(ctx, d, "editMessageText", newTelegramMessage(d.To, id, part), func(o *outbound.Outcome, answer map[string]any) {
+		judgeTelegram(o, answer)
+		o.Delivered = o.Delivered || telegramSays(answer, "message is not modified") // an edit that was done before
+	})
+}
+
+func (t *Telegram) remove(ctx context.Context, d *engine.Delivery, id string) error {
+	chat, _, _ := parseTelegramChat(d.To)
+	return t.method(ctx, d, "deleteMessage", telegramPlace{chat, json.Number(id)}, func(o *outbound.Outcome, answer map[string]any) {
 		judgeTelegram(o, answer)
 		o.Delivered = o.Delivered || telegramSays(answer, "message to delete not found")
 	})
@@ -172,8 +159,8 @@ func (t *Telegram) Withdraw(ctx context.Context, to, progress string) error {
 
 // telegramPlace is the body of deleteMessage.
 type telegramPlace struct {
-	Chat any   `json:"chat_id"`
-	ID   int64 `json:"message_id"`
+	Chat any         `json:"chat_id"`
+	ID   json.Number `json:"message_id"`
 }
 
 // Authors is the id of the bot, which its token begins with.
@@ -185,13 +172,15 @@ func (t *Telegram) Authors(context.Context) ([]string, error) {
 	return []string{id}, nil
 }
 
-func isTelegramMessage(progress string) bool {
-	id, ok := parseID(progress)
-	return ok && id > 0
-}
-
-func newTelegramMessage(chat any, topic, id int64, part string) telegramMessage {
-	return telegramMessage{Chat: chat, Topic: topic, ID: id, Text: part, Entities: mentionsAsCode(part), Preview: telegramPreview{Disabled: true}}
+// newTelegramMessage is a message to a chat that is valid, or an edit of the one of an id.
+func newTelegramMessage(to, id, part string) telegramMessage {
+	chat, topic, _ := parseTelegramChat(to)
+	if id != "" {
+		topic = 0
+	}
+	return telegramMessage{
+		Chat: chat, Topic: topic, ID: json.Number(id), Text: part, Entities: mentionsAsCode(part), Preview: telegramPreview{Disabled: true},
+	}
 }
 
 // method calls a method of the Bot API.
@@ -202,9 +191,6 @@ func (t *Telegram) method(ctx context.Context, d *engine.Delivery, name string, 
 	}
 	return t.call(d, req, judge)
 }
-
-// telegramText is a text as Telegram will have it.
-func telegramText(text string) string { return strings.Map(dropAsTelegramDoes, cleanText(text)) }
 
 // dropAsTelegramDoes drops the characters that Telegram drops. Otherwise its dropping could make @names that were not sent as
 // code.
@@ -267,12 +253,6 @@ func judgeTelegram(o *outbound.Outcome, answer map[string]any) {
 		}
 	}
 	o.Reason = answerReason("Telegram", status, why)
-}
-
-// judgeTelegramEdit is judgeTelegram for an edit. One that changes nothing was done before.
-func judgeTelegramEdit(o *outbound.Outcome, answer map[string]any) {
-	judgeTelegram(o, answer)
-	o.Delivered = o.Delivered || telegramSays(answer, "message is not modified")
 }
 
 // telegramSays reports whether an answer is a refusal of Telegram that says this.
