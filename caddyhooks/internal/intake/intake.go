@@ -213,7 +213,7 @@ func queueTime(f *settings.AgentFields) time.Duration {
 
 // IntakeCustom renders the messages of a custom hook from any JSON, or from a form.
 func IntakeCustom(active *settings.Active, h *settings.Hook, req *Request) ([]*engine.Run, error) {
-	body, err := parseUnlessIgnored(h, req)
+	body, err := parseUnlessIgnored(active, h, req)
 	if err != nil {
 		return nil, err
 	}
@@ -298,8 +298,8 @@ func NeverFit(limits *engine.Limits, runs []*engine.Run) bool {
 }
 
 // parseUnlessIgnored parses the body of a request, unless a condition of the hook leaves the request out, or the sender only tries out
-// whether the hook is there. A body that is malformed is an error in any case: its sender should know.
-func parseUnlessIgnored(h *settings.Hook, req *Request) (payload, error) {
+// whether the hook is there, or one of our channels wrote the event. A body that is malformed is an error in any case: its sender should know.
+func parseUnlessIgnored(active *settings.Active, h *settings.Hook, req *Request) (payload, error) {
 	f := Filtering(h, req)
 	selected := h.Selected
 	condition := f.ignoredBy(h.Filters[:h.OfBody])
@@ -326,7 +326,7 @@ func parseUnlessIgnored(h *settings.Hook, req *Request) (payload, error) {
 	if condition != "" {
 		return payload{}, &IgnoredError{condition}
 	}
-	return body, nil
+	return body, checkAuthor(active, h, body.Doc)
 }
 
 // ChallengeError says that the sender tries out whether the hook is there, and how it is answered. It is no error to the sender.

@@ -33,6 +33,7 @@ type Instance struct {
 	EngineConfig engine.Config
 	Opener       engine.StoreOpener
 	client       *outbound.Client
+	own          *ownMessages
 
 	MaxRequest int64
 	Memory     intake.Memory
@@ -136,6 +137,10 @@ func NewInstance(ctx caddy.Context, o *Options, config []byte) (*Instance, error
 		Channels:    channels,
 		Runners:     choice,
 	}
+	in.own = newOwnMessages(channels, in.Log)
+	if len(in.own.channels) > 0 {
+		in.Rules.Owner = in.own.Owner
+	}
 	in.EngineConfig = engine.Config{
 		Runners: runners, DefaultRunner: choice.Fallback,
 		Channels:  limited,
@@ -233,6 +238,7 @@ func (in *Instance) startOn(s *Service, reload bool) error {
 	in.Refused.LogTo(in.Log)
 	s.refused.Store(in.Refused)
 	in.leaveRefused = in.Refused.Use(&refused.Store{Documents: s.Store.Documents(), Retention: in.Rules.Retention, Log: in.Log})
+	in.own.begin(active.Hooks)
 	close(in.Started)
 	Running.add(in)
 	in.logStart(reload, active, queued)
@@ -259,6 +265,7 @@ func (in *Instance) Stop() {
 	if in.Detach != nil {
 		in.Detach()
 	}
+	in.own.end()
 	in.Service.Announcer.leave(in.Emitter)
 	if in.leaveRefused != nil {
 		in.leaveRefused()

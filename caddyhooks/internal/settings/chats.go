@@ -52,8 +52,8 @@ var likeEnvironment = regexp.MustCompile(`\{env\.([A-Za-z_][A-Za-z0-9_]*)\}`)
 // checkChosenTo checks a chat that requests choose. Which one that is, is not known yet.
 func (m *Mapping) checkChosenTo(r *Rules) error {
 	if found := likeEnvironment.FindStringSubmatch(m.To); found != nil {
-		return FieldErrorf("to", "has %s, which would be read from the body of a request: in a Caddyfile, write {$%s} for an environment variable",
-			found[0], found[1])
+		return FieldErrorf("to", "has %s, which would be read from the body of a request: in a Caddyfile, write {$%s} for an environment "+
+			"variable", found[0], found[1])
 	}
 	if channel := r.Channels[m.Channel]; channel != nil && !limitsTo(channel) {
 		return FieldErrorf("to", "has placeholders, so that requests choose the chat: allow_to of the channel %s must then name the chats that "+

@@ -24,6 +24,7 @@ type Rules struct {
 	CheckSchema func(raw []byte) error
 	Channels    map[string]engine.Channel // nil for a channel that is not loaded yet
 	Runners     RunnerChoice
+	Owner       func(EventAuthor) (channel, unsure string) // tells the channel that wrote an event; nil if there is none
 }
 
 // MaxSeconds is the longest time that a run may take.

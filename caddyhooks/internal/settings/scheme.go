@@ -75,6 +75,9 @@ type Scheme struct {
 	// from 200 to 299.
 	success func(doc map[string]any) int
 
+	// Where events name their author. Nil: they do not, or there is no channel of the same name.
+	authors *eventAuthors
+
 	// The answer to a refused caller: the WWW-Authenticate header, a sentence after the name of what is missing, and one about a wrong
 	// credential. A caller is told no more.
 	WwwAuthenticate, Missing, Wrong string
@@ -156,11 +159,12 @@ type SchemeAnswer struct {
 	Body        string
 }
 
-// SelectParts selects the parts of a body that challenge and deliveryID look at.
+// SelectParts selects the parts of a body that challenge, deliveryID and AuthorOf look at.
 func (a Authentication) SelectParts(selection *strictjson.Selection) {
 	if a.Scheme == nil {
 		return
 	}
+	a.authors.selectParts(selection)
 	for _, name := range a.challengeParts {
 		selection.Member(name)
 	}

@@ -45,6 +45,9 @@ type Sender struct {
 	// The status that the sender takes for success; see scheme.
 	success func(doc map[string]any) int
 
+	// Where its events name their author; see scheme.
+	authors *eventAuthors
+
 	// Whether the sender makes the secret, rather than the operator.
 	secretTheirs bool
 
@@ -66,6 +69,7 @@ var Senders = []Sender{
 		Name: "github", Title: "GitHub", Headers: []string{"X-Hub-Signature-256", "X-Hub-Signature"},
 		verifier:  signedAs(auth.Signature{Header: "X-Hub-Signature-256", Prefix: "sha256=", Encoding: auth.Hex}),
 		IDHeaders: []string{"X-Github-Delivery"},
+		authors:   githubAuthors,
 	},
 	{
 		Name: "bitbucket", Title: "Bitbucket", Headers: []string{"X-Hub-Signature", "X-Hub-Signature-256"},
@@ -76,6 +80,7 @@ var Senders = []Sender{
 		Name: "gitlab", Title: "GitLab", Headers: []string{"X-Gitlab-Token", "Webhook-Signature"},
 		verifier: gitlabVerifier, tolerance: usualTolerance,
 		IDHeaders:       []string{"Webhook-Id", "Idempotency-Key"},
+		authors:         gitlabAuthors,
 		wwwAuthenticate: "Token",
 	},
 	{
@@ -95,6 +100,7 @@ var Senders = []Sender{
 		}),
 		idPath:   []string{"event_id"},
 		answerTo: answerSlack, challengeParts: []string{"type", "challenge"},
+		authors: slackAuthors,
 		success: alwaysOK, // events may be answered with others, commands and interactions may not
 	},
 	{
@@ -106,6 +112,7 @@ var Senders = []Sender{
 		Name: "linear", Title: "Linear", Headers: []string{"Linear-Signature"}, secretTheirs: true, tolerance: linearTolerance,
 		verifier:  signedAs(auth.Signature{Header: "Linear-Signature", Encoding: auth.Hex, Time: auth.Timestamp{Member: "webhookTimestamp"}}),
 		IDHeaders: []string{"Linear-Delivery"},
+		authors:   linearAuthors,
 		success:   alwaysOK,
 	},
 	{
@@ -130,6 +137,7 @@ var Senders = []Sender{
 		idPath:   []string{"id"},
 		answerTo: answerDiscord, challengeParts: []string{"type", "event"},
 		success:         discordSuccess,
+		authors:         discordAuthors,
 		wwwAuthenticate: "Ed25519",
 	},
 	{
@@ -138,6 +146,7 @@ var Senders = []Sender{
 			return auth.NewHeaderToken("X-Telegram-Bot-Api-Secret-Token", secrets...), nil
 		},
 		idPath:          []string{"update_id"},
+		authors:         telegramAuthors,
 		wwwAuthenticate: "Token",
 	},
 	{
@@ -180,6 +189,7 @@ func (s *Sender) scheme() *Scheme {
 		Compile: s.compile, Tolerance: s.tolerance, SecretTheirs: s.secretTheirs, HeadersOnly: s.token,
 		SecretHeaders: func(*Mapping) []string { return s.Headers },
 		idHeaders:     s.IDHeaders, idPath: s.idPath, AnswerTo: s.answerTo, challengeParts: s.challengeParts, success: s.success,
+		authors:         s.authors,
 		WwwAuthenticate: cmp.Or(s.wwwAuthenticate, "HMAC-SHA256"),
 		Missing:         fmt.Sprintf("This hook accepts requests from %s, not a bearer token.", s.Title),
 		Wrong:           fmt.Sprintf("The %s is wrong.", credential),
