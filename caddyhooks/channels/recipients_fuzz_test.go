@@ -24,7 +24,15 @@ type reachTest struct {
 // startReachTests starts the channels that have chats of their own. What a request that they send names counts, not what was asked for.
 func startReachTests(t testing.TB) map[string]reachTest {
 	s := startService(t, func(w http.ResponseWriter, r request, _ int) {
-		say(w, 200, `{"ok":true,"channel":"C1","ts":"1.1","result":{"message_id":1},"id":"123456789012345678","event_id":"$x","room_id":"!of-alias:other.org"}`)
+		id := `"123456789012345678"`
+		switch {
+		case strings.HasPrefix(r.path, "/repos/"), strings.HasPrefix(r.path, "/projects/"):
+			id = `7`
+		case r.path == "/api/v4/posts":
+			id = `"4xp9fdt77pncbef59f4k1qe83o"`
+		}
+		say(w, 200, `{"id":`+id+`,"body":"x","ok":true,"channel":"C1","ts":"1.1","result":{"message_id":1},"event_id":"$x","room_id":"!of-alias:other.org",`+
+			`"data":{"commentCreate":{"success":true,"comment":{"id":"2174add1-f7c8-44e3-bbf3-2d60b5ea8bc0"}}}}`)
 	})
 	tests := make(map[string]reachTest)
 	add := func(name, config, named string, allowed []string, reached func(t *testing.T, r request) string) {
@@ -78,6 +86,22 @@ func startReachTests(t testing.TB) map[string]reachTest {
 			}
 			return place
 		})
+	path := func(t *testing.T, r request) string { return r.path }
+	const name = `[A-Za-z0-9._-]*[A-Za-z0-9_-][A-Za-z0-9._-]*` // not of dots alone
+	add("github", "github x"+block, `/repos/(?:acme/`+name+`/issues/[0-9]+|x/y/issues/7|[A-Za-z0-9_-]+/docs/issues/[0-9]+)/comments`,
+		[]string{"acme/*", `"x/y#7"`, "*/docs"}, path)
+	add("gitlab", "gitlab x"+block, `/projects/(?:acme(?:%2F`+name+`)+/(?:issues|merge_requests)/[0-9]+|x%2Fy/issues/7)/notes`, []string{"acme/*", `"x/y#7"`}, path)
+	add("mattermost", "mattermost "+s.URL+" x {\n %s\n}", `4xp9fdt77pncbef59f4k1qe83o(?: in [a-z0-9]{26})?|aaaaaa[a-z0-9]{20}(?: in [a-z0-9]{26})?`,
+		[]string{"4xp9fdt77pncbef59f4k1qe83o", "aaaaaa*"}, member("channel_id", "root_id"))
+	add("linear", "linear x"+block, `ENG-[0-9]+|OPS-7`, []string{"ENG-*", "OPS-7"}, func(t *testing.T, r request) string {
+		var body struct {
+			Variables struct{ Input struct{ IssueID string } }
+		}
+		if err := json.Unmarshal([]byte(r.body), &body); err != nil {
+			t.Fatal(err)
+		}
+		return body.Variables.Input.IssueID
+	})
 	// No server is asked here. What goes into RCPT TO and In-Reply-To counts.
 	allowed := []string{"a@x.org", "*@y.org", "team-*@z.org", "b@x.org/<id@x.org>"}
 	mail := loadChannel(t, "email mail.example.com {\n from a@example.com\n allow_to "+strings.Join(allowed, " ")+"\n}")
@@ -110,7 +134,8 @@ func (r reachTest) check(t *testing.T, to string) bool {
 var hostilePieces = []string{"/", "//", "/../", "..", ".", "%2f", "%2F", "%2e%2e", "%00", "#", "?", "&", ";", ",", ":", "@", "!", "$", "*", "<", ">", "|", `\`, "\n", "\r\n", "\t", " ", "\x00", "\x7f",
 	"\u00a0", "\u200b", "\u202e", "\u2028", "\u2044", "\uff0f", "\uff03", "\uff0e", "\u3002", "\u0338", "\u0301", "\xff", "\xc0\xaf", "０", "ſ", "K", "ı", "İ", "ß", "xn--", "C0123", "C9", "42", "43/7",
 	"-1007", "777", "123456789012345678", "!a:b.org", ":b.org", "!c:d.org", "#team:b.org", "a@x.org", "@y.org", "team-", "@z.org", "b@x.org", "/<id@x.org>", "/<", "/$event", "/1700000000.000100",
-	"#team-", "@our_", "1", "a", "A", "0"}
+	"#team-", "@our_", "1", "a", "A", "0", "acme/", "x/y#7", "#7", "!7", "/docs", "/docs#1", "acme/x!1", "ENG-", "OPS-7", "4xp9fdt77pncbef59f4k1qe83o", "aaaaaa", "aaaaaaaaaaaaaaaaaaaa",
+	"/4xp9fdt77pncbef59f4k1qe83o"}
 
 // What a payload makes of a chat reaches no place but those that allow_to names.
 func TestHostileChatsReachNoOtherPlace(t *testing.T) {
