@@ -93,23 +93,31 @@ func commandAt(line string) int {
 
 // quietLine writes a line that is not code.
 func quietLine(b *strings.Builder, line string) {
-	inAddress := false // whether this is a part of https://…
+	inAddress, open := false, 0 // whether this is a part of https://…, and brackets that were opened in it
 	for i := 0; i < len(line); i++ {
 		c, rest := line[i], line[i+1:]
 		switch {
-		case c == ' ' || c == '\t' || c == '\n':
+		case inAddress && c == '(':
+			open++
+		case inAddress && c == ')' && open > 0:
+			open--
+		case inAddress && !isAlphanumeric(c) && strings.IndexByte("-._~/?#@!$&+,;=%:'", c) < 0:
 			inAddress = false
 		case c == '@' && inAddress:
 			b.WriteString("%40")
 			continue
-		case c|0x20 == 'h' && !inAddress && isAddress(line[i:]):
-			inAddress = true
+		case c == '-' && inAddress && isDigit(rest) && endsInTracker(line[:i]):
+			b.WriteString("%2D")
+			continue
+		case c|0x20 == 'h' && !inAddress && isAddress(line[i:]) && (i == 0 || !isAlphanumeric(line[i-1])):
+			inAddress, open = true, 0
 			i += writeAddressStart(b, line[i:]) - 1
 			continue
 		}
 		b.WriteByte(c)
 		if c == '@' || beginsMarkup(c, rest) || !inAddress && isDigit(rest) && (c == '#' || c == '!' || c == '-' && endsInTracker(line[:i])) {
 			b.WriteString(zeroWidthSpace)
+			inAddress = false
 		}
 	}
 }

@@ -46,6 +46,11 @@ import type { RESTPatchAPIChannelMessageJSONBody, RESTPostAPIChannelMessageJSONB
 import type { RoomMessageEventContent, RoomMessageTextEventContent } from "matrix-js-sdk/lib/types.js";
 import type { IEventRelation } from "matrix-js-sdk/lib/matrix.js";
 import type { paths } from "@octokit/openapi-types";
+import type { IssueNotes, MergeRequestNotes } from "@gitbeaker/core";
+import type { LinearDocument } from "@linear/sdk";
+import type { Post } from "@mattermost/types/posts";
+import type { PartialExcept } from "@mattermost/types/utilities";
+import type { IAdaptiveCard } from "adaptivecards/lib/schema.js";
 // Values of enums as they are in JSON.
 type Plain<T> = T extends string ? ` + "`${T}`" + ` : T extends object ? { [K in keyof T]: Plain<T[K]> } : T;
 type MatrixMessage = Plain<RoomMessageEventContent> | Plain<RoomMessageTextEventContent> & { "m.relates_to"?: IEventRelation };
@@ -54,6 +59,12 @@ type TelegramArguments<M extends keyof ApiMethods<never>> = Parameters<ApiMethod
 type GitHubBody<P extends keyof paths, M extends keyof paths[P]> =
 	paths[P][M] extends { requestBody?: { content: { "application/json": infer B } } } ? B : never;
 type GitHubComment = GitHubBody<"/repos/{owner}/{repo}/issues/{issue_number}/comments", "post">;
+type GitLabNote<T extends IssueNotes | MergeRequestNotes> = { body: Parameters<T["create"]>[2] };
+type LinearRequest = { query: string; variables: LinearDocument.MutationCommentCreateArgs }
+	| { query: string; variables: LinearDocument.MutationCommentUpdateArgs }
+	| { query: string; variables: LinearDocument.MutationCommentDeleteArgs }
+	| { query: string; variables: LinearDocument.ViewerQueryVariables };
+type TeamsMessage = { type: "message"; attachments: { contentType: "application/vnd.microsoft.card.adaptive"; content: IAdaptiveCard }[] };
 `
 
 var typedChannels = map[string]typedChannel{
@@ -100,6 +111,49 @@ var typedChannels = map[string]typedChannel{
 			"DELETE /repos/acme/widgets/issues/comments/1": {},
 			"GET /user": {},
 		},
+	},
+	"github app": {
+		"github {\n app 1 ../testdata/caddyfile/channel_github_app.pem\n url %s\n}", []string{"acme/widgets#7"},
+		`{"id":1,"body":"x","slug":"bot","token":"ghs_1","expires_at":"2999-01-01T00:00:00Z"}`,
+		map[string]typedRequest{
+			"GET /repos/acme/widgets/installation":         {},
+			"POST /app/installations/1/access_tokens":      {body: `GitHubBody<"/app/installations/{installation_id}/access_tokens", "post">`},
+			"POST /repos/acme/widgets/issues/7/comments":   {body: `GitHubComment`},
+			"PATCH /repos/acme/widgets/issues/comments/1":  {body: `GitHubBody<"/repos/{owner}/{repo}/issues/comments/{comment_id}", "patch">`},
+			"DELETE /repos/acme/widgets/issues/comments/1": {},
+			"GET /app": {},
+		},
+	},
+	"gitlab": {
+		"gitlab x {\n url %s\n}", []string{"acme/tools/widgets#7", "acme/widgets!8"}, `{"id":1,"body":"x","username":"bot"}`,
+		map[string]typedRequest{
+			"POST /projects/acme%2Ftools%2Fwidgets/issues/7/notes":     {body: `GitLabNote<IssueNotes>`},
+			"PUT /projects/acme%2Ftools%2Fwidgets/issues/7/notes/1":    {body: `Parameters<IssueNotes["edit"]>[3]`},
+			"DELETE /projects/acme%2Ftools%2Fwidgets/issues/7/notes/1": {},
+			"POST /projects/acme%2Fwidgets/merge_requests/8/notes":     {body: `GitLabNote<MergeRequestNotes>`},
+			"PUT /projects/acme%2Fwidgets/merge_requests/8/notes/1":    {body: `Parameters<MergeRequestNotes["edit"]>[3]`},
+			"DELETE /projects/acme%2Fwidgets/merge_requests/8/notes/1": {},
+			"GET /user": {},
+		},
+	},
+	"linear": {
+		"linear x {\n url %s/graphql\n}", []string{"ENG-123", "2174add1-f7c8-44e3-bbf3-2d60b5ea8bc9"},
+		`{"data":{"commentCreate":{"success":true,"comment":{"id":"2174add1-f7c8-44e3-bbf3-2d60b5ea8bc0"}},"commentUpdate":{"success":true},` +
+			`"commentDelete":{"success":true},"viewer":{"id":"2174add1-f7c8-44e3-bbf3-2d60b5ea8bc1"}}}`,
+		map[string]typedRequest{"POST /graphql": {body: `LinearRequest`}},
+	},
+	"mattermost": {
+		"mattermost %s x", []string{"4xp9fdt77pncbef59f4k1qe83o", "4xp9fdt77pncbef59f4k1qe83o/9xk4fdt77pncbef59f4k1qe83o"}, `{"id":"8xp9fdt77pncbef59f4k1qe83o"}`,
+		map[string]typedRequest{
+			"POST /api/v4/posts": {body: `PartialExcept<Post, "channel_id" | "message">`},
+			"PUT /api/v4/posts/8xp9fdt77pncbef59f4k1qe83o/patch": {body: `Partial<Post>`},
+			"DELETE /api/v4/posts/8xp9fdt77pncbef59f4k1qe83o":    {},
+			"GET /api/v4/users/me":                               {},
+		},
+	},
+	"teams": {
+		"teams %s/workflows/1?sig=x", []string{"office"}, ``,
+		map[string]typedRequest{"POST /workflows/1": {body: `TeamsMessage`}},
 	},
 }
 
