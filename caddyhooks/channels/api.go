@@ -218,7 +218,9 @@ func (a *API) call(d *engine.Delivery, req *http.Request, judge judge) error {
 }
 
 // callReading is call for services that say something in the header of an answer, too.
-func (a *API) callReading(d *engine.Delivery, req *http.Request, judge func(o *outbound.Outcome, h http.Header, answer map[string]any)) error {
+func (a *API) callReading(
+	d *engine.Delivery, req *http.Request, judge func(o *outbound.Outcome, header http.Header, answer map[string]any),
+) error {
 	timeout := time.Duration(a.Timeout)
 	if timeout == 0 {
 		timeout = 15 * time.Second

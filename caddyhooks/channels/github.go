@@ -154,7 +154,8 @@ func (g *GitHub) remove(ctx context.Context, d *engine.Delivery, id string) erro
 
 // comment sends a text and returns the id of the comment that has it.
 func (g *GitHub) comment(ctx context.Context, d *engine.Delivery, repo, method, path, text string) (id string, err error) {
-	err = g.inRepository(ctx, d, repo, method, path, encodeJSON(githubComment{Body: quietMarkdown(text)}), func(answer map[string]any) bool {
+	body := encodeJSON(githubComment{Body: quietMarkdown(text)})
+	err = g.inRepository(ctx, d, repo, method, path, body, func(answer map[string]any) bool {
 		number, _ := answer["id"].(json.Number)
 		_, hasText := answer["body"].(string)
 		id = string(number)

@@ -66,7 +66,7 @@ func readGitHubApp(d *caddyfile.Dispenser) (*GitHubApp, error) {
 		return nil, err
 	}
 	if len(args) < 2 || len(args) > 3 {
-		return nil, place.Err("app takes the id of a GitHub App, the file with its private key, and, if you like, the id of an installation")
+		return nil, place.Err("app takes the id of a GitHub App, the file with its private key, and the id of an installation or nothing")
 	}
 	app := &GitHubApp{ID: args[0], KeyFile: args[1], Installation: strings.Join(args[2:], "")}
 	if !filepath.IsAbs(app.KeyFile) && !caddyconf.HasPlaceholder(app.KeyFile) {

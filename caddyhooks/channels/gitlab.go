@@ -62,7 +62,7 @@ func (*GitLab) ValidTo(to string) error {
 	project, _ := splitAtNumber(to)
 	for name := range strings.SplitSeq(project, "/") {
 		if strings.Trim(name, ".") == "" || len(name) > 255 || !gitlabChat.MatchString(to) {
-			return errors.New("a chat on GitLab is an issue, written as group/project#123, or a merge request, written as group/project!123")
+			return errors.New("a chat on GitLab is an issue, such as group/project#123, or a merge request, such as group/project!123")
 		}
 	}
 	return nil
@@ -137,7 +137,9 @@ func notesOf(to string) string {
 }
 
 // ask sends a request. read reports whether an answer of 2xx is one that GitLab would give.
-func (g *GitLab) ask(ctx context.Context, d *engine.Delivery, method, path string, body []byte, read func(answer map[string]any) bool) error {
+func (g *GitLab) ask(
+	ctx context.Context, d *engine.Delivery, method, path string, body []byte, read func(answer map[string]any) bool,
+) error {
 	req, err := g.request(ctx, method, path, body)
 	if err != nil {
 		return err

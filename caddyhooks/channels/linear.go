@@ -60,7 +60,7 @@ var (
 // ValidTo takes ids and names of issues.
 func (*Linear) ValidTo(to string) error {
 	if !linearIssue.MatchString(to) && !linearID.MatchString(to) {
-		return errors.New("a chat on Linear is an issue: its name, such as ENG-123, or its id, such as 2174add1-f7c8-44e3-bbf3-2d60b5ea8bc9")
+		return errors.New("a chat on Linear is an issue: its name, such as ENG-123, or its id, a UUID in small letters")
 	}
 	return nil
 }
@@ -119,7 +119,8 @@ func (l *Linear) post(ctx context.Context, d *engine.Delivery, text string) (id 
 }
 
 func (l *Linear) edit(ctx context.Context, d *engine.Delivery, id, text string) error {
-	return l.ask(ctx, d, linearUpdate, linearVariables{ID: id, Input: &linearComment{Body: quietMarkdown(text)}}, succeeded("commentUpdate"))
+	variables := linearVariables{ID: id, Input: &linearComment{Body: quietMarkdown(text)}}
+	return l.ask(ctx, d, linearUpdate, variables, succeeded("commentUpdate"))
 }
 
 func (l *Linear) remove(ctx context.Context, d *engine.Delivery, id string) error {
@@ -177,8 +178,9 @@ func judgeLinear(o *outbound.Outcome, header http.Header, answer map[string]any)
 	}
 	o.Delivered, o.Final = false, o.Status < 500 && !linearTemporary[kind]
 	if kind == "ratelimited" {
-		reset := max(readReset(header.Get("X-RateLimit-Requests-Reset"), time.Millisecond), readReset(header.Get("X-RateLimit-Complexity-Reset"), time.Millisecond))
-		o.RetryAfter, o.WholeChannel = cmp.Or(o.RetryAfter, reset, time.Minute), true
+		requests := readReset(header.Get("X-RateLimit-Requests-Reset"), time.Millisecond)
+		complexity := readReset(header.Get("X-RateLimit-Complexity-Reset"), time.Millisecond)
+		o.RetryAfter, o.WholeChannel = cmp.Or(o.RetryAfter, max(requests, complexity), time.Minute), true
 	}
 	o.Reason = answerReason("Linear", kind, why)
 }

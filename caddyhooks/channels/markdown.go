@@ -51,7 +51,12 @@ func quietLength(text string) int { return utf16Length(quietMarkdown(text)) }
 // have it, or formulas.
 func hidesFences(text string) bool {
 	start := strings.TrimLeft(text, " \t\n")
-	return strings.HasPrefix(start, "---") || strings.HasPrefix(start, "+++") || strings.HasPrefix(start, ";;;") || strings.Contains(text, "$$")
+	for _, mark := range []string{"---", "+++", ";;;"} {
+		if strings.HasPrefix(start, mark) {
+			return true
+		}
+	}
+	return strings.Contains(text, "$$")
 }
 
 // opensFence returns the marks that a block of code begins with, "" if the line begins none. An indented line may belong to a list
@@ -115,7 +120,8 @@ func quietLine(b *strings.Builder, line string) {
 			continue
 		}
 		b.WriteByte(c)
-		if c == '@' || beginsMarkup(c, rest) || !inAddress && isDigit(rest) && (c == '#' || c == '!' || c == '-' && endsInTracker(line[:i])) {
+		numbers := c == '#' || c == '!' || c == '-' && endsInTracker(line[:i])
+		if c == '@' || beginsMarkup(c, rest) || numbers && !inAddress && isDigit(rest) {
 			b.WriteString(zeroWidthSpace)
 			inAddress = false
 		}
