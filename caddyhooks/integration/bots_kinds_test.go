@@ -12,6 +12,9 @@ var botKinds = map[string]botKind{
 	"slack":    {channel: "slack xoxb-1", thread: "C123ABC456/1794808288.000016", event: slackEvent, api: slackAPI},
 	"discord":  {channel: "discord a-token", secret: discordSeed, thread: "645027906669510667", event: discordEvent, api: discordAPI},
 	"telegram": {channel: "telegram 42:token", thread: "1111111", event: telegramEvent, api: telegramAPI},
+	"github":   {channel: "github ghp_1", thread: "octo/shop#7", headers: []string{"X-GitHub-Event", "issue_comment"}, event: githubEvent, api: githubAPI},
+	"gitlab":   {channel: "gitlab glpat-1", thread: "octo/shop!7", headers: []string{"X-Gitlab-Event", "Note Hook"}, event: gitlabEvent, api: gitlabAPI},
+	"linear":   {channel: "linear lin_api_1", thread: "539068e2-ae88-4d09-bd75-22eb4a59612f", event: linearEvent, api: linearAPI},
 }
 
 // asJSON encodes the body of an event.
