@@ -333,3 +333,24 @@ func hostileValue(chance *rand.Rand, good string) string {
 	}
 	return quoted(text)
 }
+
+func TestCommandsShowTheChatOfTheAnswer(t *testing.T) {
+	rn := hookstest.StartRunner(t, hookstest.ReplyText("x"))
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, chosenTeam))
+	good, other := writeInput(t, "good.json", `{"event":{"channel":"C1"}}`), writeInput(t, "other.json", `{"event":{"channel":"C2"}}`)
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"render", "chat", "--payload", good}, 0, "The answer goes to team C1"},
+		{[]string{"render", "chat", "--payload", other}, 0, "allow_to of the channel team does not have it"},
+		{[]string{"try", "chat", "--payload", good}, 0, "The answer of such a request goes to team C1. This one is sent nowhere."},
+		{[]string{"try", "chat", "--payload", other}, 1, `"C2" is not among the chats`},
+		{[]string{"show", "chat"}, 0, "{event.channel}{event.thread | default event.none | default ''}"},
+	} {
+		caddyhooks.ForgetPreviews()
+		out, errs, err := command(t, append(c.args, "--address", s.Admin)...)
+		wantExit(t, c.code, out+errs, err, c.want)
+	}
+}

@@ -211,4 +211,11 @@ func TestAServiceThatHangsDoesNotHoldUpAReload(t *testing.T) {
 	e.hangs.Store(false)
 	s.Reload(e.site(t))
 	hookstest.Eventually(t, "its own message is ignored", func() bool { return e.deliver("slack", slackEvent(2, "U999", "B999", "x")).Status == 200 })
+	// What is known stays known.
+	e.hangs.Store(true)
+	s.Reload(e.site(t))
+	wantIgnored(t, e.deliver("slack", slackEvent(3, "U999", "B999", "x")))
+	// But not that of another bot.
+	s.Reload(strings.Replace(e.site(t), "allow_to C0123456789", "allow_to C0123456789 C1", 1))
+	e.deliver("slack", slackEvent(4, "U999", "B999", "x")).WantError(t, 503)
 }

@@ -107,6 +107,7 @@ func NewInstance(ctx caddy.Context, o *Options, config []byte) (*Instance, error
 		}
 	}
 	channels, limited := make(map[string]engine.Channel), make(map[string]engine.Channel)
+	configs := o.ChannelsRaw // which is nil once they are loaded
 	if o.ChannelsRaw != nil {
 		loaded, err := ctx.LoadModule(o, "ChannelsRaw")
 		if err != nil {
@@ -137,7 +138,7 @@ func NewInstance(ctx caddy.Context, o *Options, config []byte) (*Instance, error
 		Channels:    channels,
 		Runners:     choice,
 	}
-	in.own = newOwnMessages(channels, in.Log)
+	in.own = newOwnMessages(channels, configs, in.Log)
 	if len(in.own.channels) > 0 {
 		in.Rules.Owner = in.own.Owner
 	}
@@ -222,6 +223,7 @@ func (in *Instance) startOn(s *Service, reload bool) error {
 	active.Revision, active.Changed = s.revision, s.changed
 	if before := s.newest(); before != nil {
 		active.NoteGone(before.Active.Load())
+		in.own.inherit(before.own)
 	}
 	if in.Service == nil { // otherwise others may be reading it
 		in.Service = s

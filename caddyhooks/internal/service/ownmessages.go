@@ -1,7 +1,9 @@
 package service
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -29,23 +31,37 @@ type ownMessages struct {
 
 // channelAuthors are the ids of whoever posts for a channel.
 type channelAuthors struct {
-	name  string
-	asked engine.AuthorChannel
-	begun bool // guarded by the mutex of ownMessages
-	ids   atomic.Pointer[[]string]
+	name   string
+	config []byte // as JSON
+	asked  engine.AuthorChannel
+	begun  bool // guarded by the mutex of ownMessages
+	ids    atomic.Pointer[[]string]
 }
 
-func newOwnMessages(channels map[string]engine.Channel, log *zap.Logger) *ownMessages {
+func newOwnMessages(channels map[string]engine.Channel, configs map[string]json.RawMessage, log *zap.Logger) *ownMessages {
 	o := &ownMessages{channels: make(map[string][]*channelAuthors), log: log}
 	for name, channel := range channels {
 		asked, ok := channel.(engine.AuthorChannel)
 		module, isModule := channel.(caddy.Module)
 		if ok && isModule {
 			service := module.CaddyModule().ID.Name()
-			o.channels[service] = append(o.channels[service], &channelAuthors{name: name, asked: asked})
+			o.channels[service] = append(o.channels[service], &channelAuthors{name: name, config: configs[name], asked: asked})
 		}
 	}
 	return o
+}
+
+// inherit takes over what the configuration of before knew about channels that are still the same. They are asked all the same.
+func (o *ownMessages) inherit(before *ownMessages) {
+	for service, channels := range o.channels {
+		for _, c := range channels {
+			for _, was := range before.channels[service] {
+				if was.name == c.name && bytes.Equal(was.config, c.config) {
+					c.ids.Store(was.ids.Load())
+				}
+			}
+		}
+	}
 }
 
 // begin asks the services whose events hooks take.
