@@ -304,7 +304,7 @@ func hostileValue(chance *rand.Rand, good string) string {
 		"channel=C0000000000", "https://evil.example/", "/messages/1", "1700000000.000100", strings.Repeat("A", 700), strings.Repeat("/..", 100)}
 	pick := func() string { return tricks[chance.IntN(len(tricks))] }
 	at := chance.IntN(len(good) + 1)
-	text := good
+	var text string
 	switch chance.IntN(14) {
 	case 0, 1, 2, 3:
 		return quoted(good)

@@ -25,7 +25,7 @@ func startGitLab(t *testing.T, token string) (*service, *thread) {
 		answer := func(status, id int) {
 			body, _ := json.Marshal(text)
 			say(w, status, fmt.Sprintf(`{"id":%d,"type":null,"body":%s,"author":{"id":42,"username":"acme-bot","name":"Bot","state":"active"},"created_at":"2026-01-02T03:04:05.000Z",`+
-				`"updated_at":"2026-01-02T03:04:05.000Z","system":false,"noteable_id":1,"noteable_type":"Issue","project_id":5,"resolvable":false,"confidential":false,"internal":false,"noteable_iid":7}`, id, body))
+				`"updated_at":"2026-01-02T03:04:05.000Z","system":false,"project_id":5,"resolvable":false,"confidential":false,"internal":false}`, id, body))
 		}
 		switch id := numberAt(r.path, notes+"/"); {
 		case r.header.Get("Private-Token") != token || r.header.Get("Authorization") != "":

@@ -3,6 +3,7 @@ package channels
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -283,7 +284,7 @@ func FuzzAnswersToProgress(f *testing.F) {
 				d := delivery(bots[i].to, "x")
 				d.Progress = progress
 				_ = channel.Send(t.Context(), d)
-				if err := channel.Withdraw(t.Context(), bots[i].to, progress); err == errNoProgress {
+				if err := channel.Withdraw(t.Context(), bots[i].to, progress); errors.Is(err, errNoProgress) {
 					t.Errorf("%s: %q cannot be withdrawn", bots[i].name, progress)
 				}
 			}

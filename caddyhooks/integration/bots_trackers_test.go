@@ -70,7 +70,7 @@ func gitlabEvent(m *botMessage) string {
 	}
 	return asJSON(object{"object_kind": "note", "event_type": "note", "user": user, "project_id": 5,
 		"project":           object{"id": 5, "path_with_namespace": "octo/shop", "web_url": "https://gitlab.example.com/octo/shop"},
-		"object_attributes": object{"id": m.number, "note": "@octo-bot " + m.texts[len(m.texts)-1], "noteable_type": "MergeRequest", "author_id": user["id"], "url": "https://gitlab.example.com/octo/shop/-/merge_requests/7#note_1"},
+		"object_attributes": object{"id": m.number, "note": "@octo-bot " + m.texts[len(m.texts)-1], "author_id": user["id"], "url": "https://gitlab.example.com/octo/shop/-/merge_requests/7#note_1"},
 		"merge_request":     object{"id": 11, "iid": 7, "title": "Mend the shop", "description": "Fixes #7."}})
 }
 

@@ -66,8 +66,8 @@ func attentionItems(ctx context.Context, in *service.Instance, q attentionQuesti
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, kind := range [][]api.AttentionItem{storeItems(q), silentItems(q), unreachableItems(in, q), pausedItems(q), dead, failing, notInForce(q.active),
-		offItems(q.active), queueItems(in, q), refusedItems(ctx, in, q), warnings} {
+	for _, kind := range [][]api.AttentionItem{storeItems(q), silentItems(q), unreachableItems(in, q), pausedItems(q), dead, failing,
+		notInForce(q.active), offItems(q.active), queueItems(in, q), refusedItems(ctx, in, q), warnings} {
 		items = append(items, kind[:min(len(kind), maxAttentionItems)]...)
 	}
 	slices.SortStableFunc(items, func(a, b api.AttentionItem) int { return cmp.Compare(a.Severity, b.Severity) })
@@ -223,9 +223,9 @@ func storeItems(q attentionQuestion) []api.AttentionItem {
 func silentItems(q attentionQuestion) (found []api.AttentionItem) {
 	for _, node := range q.nodes {
 		if node.Silent {
+			host, ago := cmp.Or(node.Host, "an unknown host"), max(0, q.now.Sub(node.SeenAt).Round(time.Second))
 			found = append(found, api.AttentionItem{Kind: api.NodeSilent, Severity: api.SeverityLate, Link: "#/overview",
-				Text:   fmt.Sprintf("the node on %s was last seen %s ago", cmp.Or(node.Host, "an unknown host"), q.now.Sub(node.SeenAt).Round(time.Second)),
-				Detail: "others carry out its runs"})
+				Text: fmt.Sprintf("the node on %s was last seen %s ago", host, ago), Detail: "others carry out its runs"})
 		}
 	}
 	return found

@@ -118,7 +118,9 @@ func readTestRequest(r *http.Request) (*intake.Request, error) {
 }
 
 // submitTest starts a run under the settings in force, whoever changes them meanwhile. answered has the chat that the answer would go to.
-func submitTest(ctx context.Context, in *service.Instance, name string, req *intake.Request) (run *engine.Run, answered engine.Delivery, err error) {
+func submitTest(
+	ctx context.Context, in *service.Instance, name string, req *intake.Request,
+) (run *engine.Run, answered engine.Delivery, err error) {
 	active := in.Active.Load()
 	for checks := 1; ; checks++ {
 		h, err := hookInForce(name, active)

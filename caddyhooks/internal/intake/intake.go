@@ -298,7 +298,8 @@ func NeverFit(limits *engine.Limits, runs []*engine.Run) bool {
 }
 
 // parseUnlessIgnored parses the body of a request, unless a condition of the hook leaves the request out, or the sender only tries out
-// whether the hook is there, or one of our channels wrote the event. A body that is malformed is an error in any case: its sender should know.
+// whether the hook is there, or one of our channels wrote the event. A body that is malformed is an error in any case: its sender should
+// know.
 func parseUnlessIgnored(active *settings.Active, h *settings.Hook, req *Request) (payload, error) {
 	f := Filtering(h, req)
 	selected := h.Selected

@@ -24,8 +24,8 @@ var (
 
 // Parse reads a moment: a duration back from now, a time of day (the last one that has passed), the beginning of today or yesterday, a day,
 // a day and a time, or RFC 3339. Those without a zone are in that of now. Of a time that a change of the clocks repeats it is the first
-// one, and for a time that is skipped the moment of the change. Moments before 1970 are that of its beginning, and those after 9999 that of its
-// end. The result is in UTC, and can be written as JSON.
+// one, and for a time that is skipped the moment of the change. Moments before 1970 are that of its beginning, and those after 9999
+// that of its end. The result is in UTC, and can be written as JSON.
 func Parse(text string, now time.Time) (time.Time, error) {
 	at, err := parse(text, now)
 	switch {

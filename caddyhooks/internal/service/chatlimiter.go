@@ -9,8 +9,8 @@ import (
 )
 
 // limitedChannel is a channel that sends nothing to a chat that is not allowed. When a request comes in its chat is checked, but
-// the run may be one of before, or one that is run again, or that of a live hook that was saved earlier. A hook of Caddy's configuration may
-// name any chat, but not let requests choose it.
+// the run may be one of before, or one that is run again, or that of a live hook that was saved earlier. A hook of Caddy's configuration
+// may name any chat, but not let requests choose it.
 type limitedChannel struct {
 	engine.Channel
 	compiler *settings.Compiler

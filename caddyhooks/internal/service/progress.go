@@ -17,10 +17,11 @@ func (p progressChats) Ended(run *engine.Run) { p.in.Service.progress.Ended(run,
 
 // ProgressText is what the hook of a run says now, "" if it says nothing, or is gone.
 func (p progressChats) ProgressText(run *engine.Run) string {
-	if hook := p.in.Active.Load().Hooks[run.Hook]; hook != nil && allowsChat(&p.in.Compiler, p.in.Rules.Channels[run.Channel], run.Hook, run.To) {
-		return hook.Progress
+	hook := p.in.Active.Load().Hooks[run.Hook]
+	if hook == nil || !allowsChat(&p.in.Compiler, p.in.Rules.Channels[run.Channel], run.Hook, run.To) {
+		return ""
 	}
-	return ""
+	return hook.Progress
 }
 
 // ProgressChannel finds a channel that can say it.

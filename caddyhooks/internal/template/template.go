@@ -42,7 +42,8 @@
 //	{issue.body | truncate 2000}  {user.name | default "nobody"}  {$.labels[*].name | join ", "}  {title | json}  {log | indent 2}
 //
 // A text in single or double quotes has \n and \t for a line break and a tab, and \ before a quote or a \ of its own. In its place default
-// also takes a bare path or a source, as in {thread.id | default message.id}. A missing value stays missing but for default. Braces with a pipe that is none are text, and Warnings tells of them.
+// also takes a bare path or a source, as in {thread.id | default message.id}. A missing value stays missing but for
+// default. Braces with a pipe that is none are text, and Warnings tells of them.
 //
 // # Values
 //
