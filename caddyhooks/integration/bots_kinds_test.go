@@ -14,7 +14,7 @@ var botKinds = map[string]botKind{
 	"telegram": {channel: "telegram 42:token", thread: "1111111", event: telegramEvent, api: telegramAPI},
 	"github":   {channel: "github ghp_1", thread: "octo/shop#7", headers: []string{"X-GitHub-Event", "issue_comment"}, event: githubEvent, api: githubAPI},
 	"gitlab":   {channel: "gitlab glpat-1", thread: "octo/shop!7", headers: []string{"X-Gitlab-Event", "Note Hook"}, event: gitlabEvent, api: gitlabAPI},
-	"linear":   {channel: "linear lin_api_1", thread: "539068e2-ae88-4d09-bd75-22eb4a59612f", event: linearEvent, api: linearAPI},
+	"linear":   {channel: "linear lin_api_1", thread: "SHOP-42", event: linearEvent, api: linearAPI},
 }
 
 // asJSON encodes the body of an event.
@@ -53,7 +53,7 @@ func slackAPI(s *botService) http.HandlerFunc {
 			refuse("invalid_auth")
 		case r.URL.Path == "/auth.test":
 			writeAnswer(w, 200, object{"ok": true, "user_id": "U0LAN0Z89", "bot_id": "B0LAN0Z89"})
-		case r.URL.Path == "/chat.postMessage" && call.Channel+"/"+call.Thread != s.kind.thread:
+		case r.URL.Path == "/chat.postMessage" && (s.hasLostItsThread() || call.Channel+"/"+call.Thread != s.kind.thread):
 			refuse("thread_not_found")
 		case r.URL.Path == "/chat.postMessage":
 			m = s.say(s.kind.thread, call.Text, true)

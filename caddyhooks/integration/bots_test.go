@@ -31,7 +31,10 @@ type botService struct {
 	kind   botKind
 	works  bool // its recipe says that the bot works
 
+	load func() // loads the recipe
+
 	mu       sync.Mutex
+	isGone   bool // it does not know the thread any more
 	messages []*botMessage
 	events   []string // the answers to events of the bot's messages
 	sending  sync.WaitGroup
@@ -118,6 +121,12 @@ func (s *botService) remove(m *botMessage) {
 	m.removed = true
 }
 
+func (s *botService) hasLostItsThread() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.isGone
+}
+
 // shown is what is to be seen in a thread: "bot: hello".
 func (s *botService) shown(thread string) (lines []string) {
 	s.mu.Lock()
@@ -162,8 +171,8 @@ func startBot(t *testing.T, name string, kind botKind, rn *hookstest.Runner) (s 
 	service := httptest.NewServer(kind.api(s))
 	t.Cleanup(service.Close)
 	caddy = hookstest.StartProcess(t, "respond 404")
-	recipe := filepath.Join(root, "examples", "senders", name, "Caddyfile")
-	loadExample(t, caddy, recipe, func(text string) string {
+	t.Cleanup(s.sending.Wait) // before Caddy stops
+	edit := func(text string) string {
 		if !channelOfRecipe.MatchString(text) {
 			t.Fatalf("the recipe has no channel log:\n%s", text)
 		}
@@ -180,7 +189,12 @@ func startBot(t *testing.T, name string, kind botKind, rn *hookstest.Runner) (s 
 			}
 			return "\t\tchannel " + parts[1] + " " + kind.channel + " {\n\t\t\turl " + service.URL + rest + "\n"
 		})
-	})
+	}
+	s.load = func() {
+		t.Helper()
+		loadExample(t, caddy, filepath.Join(root, "examples", "senders", name, "Caddyfile"), edit)
+	}
+	s.load()
 	return s, caddy
 }
 
@@ -190,16 +204,7 @@ func TestBotsAnswerWhereTheyAreAsked(t *testing.T) {
 	for name, kind := range botKinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			goOn := make(chan struct{})
-			turns := 0
-			rn := hookstest.StartRunner(t, func(w http.ResponseWriter, r *http.Request, _ hookstest.Turn) {
-				select {
-				case <-goOn:
-					turns++ // one at a time: it is one chat
-					_, _ = fmt.Fprintf(w, "answer %d", turns)
-				case <-r.Context().Done():
-				}
-			})
+			rn, goOn := heldAgent(t)
 			s, caddy := startBot(t, name, kind, rn)
 			var want []string
 			for i := 1; i <= 4; i++ {
@@ -225,8 +230,8 @@ func TestBotsAnswerWhereTheyAreAsked(t *testing.T) {
 			}
 			hookstest.Eventually(t, "nothing is left to do", func() bool { return len(caddy.Deliveries("status=pending")) == 0 })
 			s.sending.Wait()
-			if turns != 4 || len(rn.Turns) != 0 {
-				t.Errorf("there were %d turns, and %d more", turns, len(rn.Turns))
+			if len(rn.Turns) != 0 {
+				t.Errorf("the agent was asked once more: %v", rn.Next().Body)
 			}
 			for _, answer := range s.events {
 				if !strings.Contains(answer, "ignored") {
@@ -247,4 +252,78 @@ func TestBotsAnswerWhereTheyAreAsked(t *testing.T) {
 			}
 		})
 	}
+}
+
+// heldAgent is an agent that answers a question of the chat when it may go on. The answers are counted. Others it answers at once.
+func heldAgent(t *testing.T) (rn *hookstest.Runner, goOn chan struct{}) {
+	goOn = make(chan struct{})
+	answers := 0
+	return hookstest.StartRunner(t, func(w http.ResponseWriter, r *http.Request, turn hookstest.Turn) {
+		if turn.Text("hook") == "wake" {
+			return
+		}
+		select {
+		case <-goOn:
+			answers++ // one at a time: it is one chat
+			_, _ = fmt.Fprintf(w, "answer %d", answers)
+		case <-r.Context().Done():
+		}
+	}), goOn
+}
+
+// What was posted when a run began is found again after a kill: nobody sees two of it, and the answer takes its place.
+func TestKilledBotSaysOnceThatItWorks(t *testing.T) {
+	t.Parallel()
+	rn, goOn := heldAgent(t)
+	s, caddy := startBot(t, "slack", botKinds["slack"], rn)
+	s.say(s.kind.thread, "question", false)
+	rn.Next()
+	isShown := func(want ...string) func() bool {
+		return func() bool { return slices.Equal(s.shown(s.kind.thread), append([]string{"ann: question"}, want...)) }
+	}
+	hookstest.Eventually(t, "the bot says that it works", isShown("bot: Working on it …"))
+	hookstest.Eventually(t, "what was posted is in the store", func() bool {
+		return strings.Contains(caddy.AdminRequest("GET", "/hooks/backup", "", "Hooks-Operator", "ann").Body, `"to":"`+s.kind.thread+`","progress":`)
+	})
+	// Its commit comes after the one that was seen, which may not have ended.
+	if resp := caddy.Post("/api/hooks/wake", `{"text":"a"}`, "Authorization", "Bearer only-for-trying-it-out"); resp.Status != 200 {
+		t.Fatalf("answered %d %s", resp.Status, resp.Body)
+	}
+	s.sending.Wait()
+	caddy.Kill()
+	caddy.Load("respond 404")
+	s.load()
+	for rn.Next().Text("hook") != "slack" {
+	}
+	goOn <- struct{}{}
+	hookstest.Eventually(t, "the answer takes the place of that", isShown("bot: answer 1"))
+	s.sending.Wait()
+	if len(s.messages) != 2 {
+		t.Errorf("%d messages were posted", len(s.messages))
+	}
+}
+
+// An answer to a thread that is gone is dead, with the reason, and arrives when it is sent again after the thread is back.
+func TestBotWhoseThreadIsGone(t *testing.T) {
+	t.Parallel()
+	rn, goOn := heldAgent(t)
+	s, caddy := startBot(t, "slack", botKinds["slack"], rn)
+	s.mu.Lock()
+	s.isGone = true
+	s.mu.Unlock()
+	s.say(s.kind.thread, "question", false)
+	rn.Next()
+	goOn <- struct{}{}
+	hookstest.Eventually(t, "the delivery is given up", func() bool { return len(caddy.Deliveries("status=dead")) == 1 })
+	dead := caddy.Deliveries("status=dead")[0]
+	if !strings.Contains(dead.LastError, "thread_not_found") {
+		t.Errorf("it is dead since %q", dead.LastError)
+	}
+	s.mu.Lock()
+	s.isGone = false
+	s.mu.Unlock()
+	if resp := caddy.AdminRequest("POST", "/hooks/deliveries/"+dead.ID+"/retry", ""); resp.Status/100 != 2 {
+		t.Fatalf("answered %d %s", resp.Status, resp.Body)
+	}
+	hookstest.Eventually(t, "the answer is there", func() bool { return slices.Equal(s.shown(s.kind.thread), []string{"ann: question", "bot: answer 1"}) })
 }

@@ -122,9 +122,9 @@ func linearEvent(m *botMessage) string {
 	if len(m.texts) > 1 {
 		action = "update"
 	}
-	return asJSON(object{"action": action, "type": "Comment", "actor": user, "url": "https://linear.app/issue/ENG-7#comment-1",
+	return asJSON(object{"action": action, "type": "Comment", "actor": user, "url": "https://linear.app/issue/SHOP-42#comment-1",
 		"data": object{"id": linearID(m), "body": "@bot " + m.texts[len(m.texts)-1], "userId": user["id"], "issueId": "539068e2-ae88-4d09-bd75-22eb4a59612f",
-			"issue": object{"id": "539068e2-ae88-4d09-bd75-22eb4a59612f", "title": "The shop is down", "identifier": "ENG-7"}},
+			"issue": object{"id": "539068e2-ae88-4d09-bd75-22eb4a59612f", "title": "The shop is down", "identifier": "SHOP-42"}},
 		"webhookTimestamp": time.Now().UnixMilli()})
 }
 

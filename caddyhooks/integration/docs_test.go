@@ -203,9 +203,10 @@ func startProcess(t *testing.T, port string, name string, args ...string) {
 }
 
 func TestDocumentedConfigurationsAreValid(t *testing.T) {
-	for _, name := range []string{"HOOKS_TOKEN", "GITHUB_SECRET", "TELEGRAM_TOKEN", "SLACK_TOKEN", "GITHUB_TOKEN", "DISCORD_TOKEN", "MATRIX_TOKEN", "SMTP_PASSWORD", "ANSWERS_TOKEN", "MODELS_KEY", "SECRET", "NEXT_SECRET", "TWILIO_TOKEN", "ANTHROPIC_API_KEY", "CODEX_API_KEY", "AGENT_TOKEN"} {
+	for _, name := range []string{"HOOKS_TOKEN", "GITHUB_SECRET", "TELEGRAM_TOKEN", "SLACK_TOKEN", "GITHUB_TOKEN", "GITLAB_TOKEN", "GITLAB_SECRET", "LINEAR_TOKEN", "LINEAR_SECRET", "DISCORD_TOKEN", "MATRIX_TOKEN", "SMTP_PASSWORD", "ANSWERS_TOKEN", "MODELS_KEY", "SECRET", "NEXT_SECRET", "TWILIO_TOKEN", "ANTHROPIC_API_KEY", "CODEX_API_KEY", "AGENT_TOKEN"} {
 		t.Setenv(name, "x")
 	}
+	t.Setenv("PUBLIC_KEY", discordKey)
 	t.Setenv("ALERTS_TOKEN", "alerts") // of a hook, other than that of all
 	t.Setenv("CRON_TOKEN", "cron")
 	t.Setenv("HOOKS_DSN", "postgres://hooks:secret@localhost/hooks")
