@@ -196,8 +196,14 @@ func (k *Keeper) Ended(run *engine.Run, chats Chats) {
 	}, true)
 }
 
-// Sweep removes what a process that was killed has left: messages, and documents, of runs that have ended.
+// Sweep removes what a process that was stopped or killed has left: messages, and documents, of runs that have ended. What is too young is
+// looked at once more.
 func (k *Keeper) Sweep(chats Chats) {
+	k.sweep(chats)
+	time.AfterFunc(2*sweepAge, func() { k.sweep(chats) })
+}
+
+func (k *Keeper) sweep(chats Chats) {
 	k.start("", func(ctx context.Context) {
 		documents, err := k.documents.Load(ctx, "")
 		k.note("reading", "", "", err)

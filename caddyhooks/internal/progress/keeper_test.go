@@ -258,7 +258,6 @@ func TestWhatAKilledProcessLeftIsSweptUp(t *testing.T) {
 			t.Error("another node may be about to do that")
 		}
 		time.Sleep(2 * sweepAge)
-		k.Sweep(chat)
 		synctest.Wait()
 		if got := len(chat.messages); got != 2 || chat.removed != 2 || s.documents.count() != 1 {
 			t.Errorf("%s is there, and %d documents", chat.shown(), s.documents.count())
