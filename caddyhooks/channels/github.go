@@ -53,7 +53,7 @@ func (g *GitHub) Provision(caddy.Context) error {
 		}
 	}
 	g.splitTo = splitAtNumber
-	return g.provision("github", "https://api.github.com", checkBaseURL, g.validEntry)
+	return g.provision("github", "https://api.github.com", checkBaseURL, entriesOf(g.ValidTo))
 }
 
 // UnmarshalCaddyfile parses:
@@ -75,7 +75,7 @@ func (g *GitHub) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	return caddyconf.ReadBlock(d, "channel github",
 		caddyconf.Set("app", &g.App, readGitHubApp),
 		caddyconf.Set("url", &g.URL, caddyconf.CheckedText(checkBaseURL)), timeoutDirective(&g.Timeout),
-		g.allowDirective(g.validEntry))
+		g.allowDirective(entriesOf(g.ValidTo)))
 }
 
 var githubIssue = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9_-]{0,99}/[A-Za-z0-9._-]{1,100})#([1-9][0-9]{0,9})$`)
@@ -104,12 +104,14 @@ func splitAtNumber(to string) (chat, thread string) {
 	return to, ""
 }
 
-// validEntry takes whole repositories for allow_to, too.
-func (g *GitHub) validEntry(entry string) error {
-	if g.ValidTo(entry+"#1") == nil {
-		return nil
+// entriesOf takes a whole repository or project for allow_to, besides what validTo takes.
+func entriesOf(validTo func(to string) error) func(entry string) error {
+	return func(entry string) error {
+		if validTo(entry+"#1") == nil {
+			return nil
+		}
+		return validTo(entry)
 	}
-	return g.ValidTo(entry)
 }
 
 type githubComment struct {
@@ -118,22 +120,22 @@ type githubComment struct {
 
 var githubSplitter = splitter{limit: 65536, size: quietLength}
 
-// githubID is the form of the id of a comment.
-var githubID = regexp.MustCompile(`^[1-9][0-9]{0,18}$`)
+// commentID is the form of the id of a comment on GitHub or GitLab.
+var commentID = regexp.MustCompile(`^[1-9][0-9]{0,18}$`)
 
 // Send comments on the issue, in as many comments as it takes.
 func (g *GitHub) Send(ctx context.Context, d *engine.Delivery) error {
-	return sendEdited(ctx, g, d, githubSplitter, githubID)
+	return sendEdited(ctx, g, d, githubSplitter, commentID)
 }
 
 // Begin comments that an answer is being worked on.
 func (g *GitHub) Begin(ctx context.Context, to, text string) (string, error) {
-	return beginEdited(ctx, g, to, text, githubSplitter, githubID)
+	return beginEdited(ctx, g, to, text, githubSplitter, commentID)
 }
 
 // Withdraw deletes the comment of Begin.
 func (g *GitHub) Withdraw(ctx context.Context, to, progress string) error {
-	return withdrawEdited(ctx, g, to, progress, githubID)
+	return withdrawEdited(ctx, g, to, progress, commentID)
 }
 
 func (g *GitHub) post(ctx context.Context, d *engine.Delivery, text string) (id string, err error) {
@@ -159,7 +161,7 @@ func (g *GitHub) comment(ctx context.Context, d *engine.Delivery, repo, method, 
 		number, _ := answer["id"].(json.Number)
 		_, hasText := answer["body"].(string)
 		id = string(number)
-		return githubID.MatchString(id) && hasText
+		return commentID.MatchString(id) && hasText
 	})
 	return id, err
 }

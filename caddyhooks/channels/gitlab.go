@@ -41,7 +41,7 @@ func (GitLab) CaddyModule() caddy.ModuleInfo {
 // Provision sets up the channel.
 func (g *GitLab) Provision(caddy.Context) error {
 	g.splitTo = splitAtNumber
-	return g.provisionBot("gitlab", "https://gitlab.com/api/v4", g.validEntry)
+	return g.provisionBot("gitlab", "https://gitlab.com/api/v4", entriesOf(g.ValidTo))
 }
 
 // UnmarshalCaddyfile parses:
@@ -52,7 +52,7 @@ func (g *GitLab) Provision(caddy.Context) error {
 //		allow_to <to>...
 //	}
 func (g *GitLab) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
-	return g.unmarshalBot(d, "gitlab", g.validEntry)
+	return g.unmarshalBot(d, "gitlab", entriesOf(g.ValidTo))
 }
 
 var gitlabChat = regexp.MustCompile(`^[A-Za-z0-9_.][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_.][A-Za-z0-9_.-]*){1,20}[#!][1-9][0-9]{0,9}$`)
@@ -68,14 +68,6 @@ func (*GitLab) ValidTo(to string) error {
 	return nil
 }
 
-// validEntry takes whole projects for allow_to, too.
-func (g *GitLab) validEntry(entry string) error {
-	if g.ValidTo(entry+"#1") == nil {
-		return nil
-	}
-	return g.ValidTo(entry)
-}
-
 type gitlabNote struct {
 	Body string `json:"body"`
 }
@@ -83,22 +75,19 @@ type gitlabNote struct {
 // GitLab takes a million characters, which nobody would read.
 var gitlabSplitter = splitter{limit: 65536, size: quietLength}
 
-// gitlabID is the form of the id of a note.
-var gitlabID = regexp.MustCompile(`^[1-9][0-9]{0,18}$`)
-
 // Send comments on the issue or merge request, in as many comments as it takes.
 func (g *GitLab) Send(ctx context.Context, d *engine.Delivery) error {
-	return sendEdited(ctx, g, d, gitlabSplitter, gitlabID)
+	return sendEdited(ctx, g, d, gitlabSplitter, commentID)
 }
 
 // Begin comments that an answer is being worked on.
 func (g *GitLab) Begin(ctx context.Context, to, text string) (string, error) {
-	return beginEdited(ctx, g, to, text, gitlabSplitter, gitlabID)
+	return beginEdited(ctx, g, to, text, gitlabSplitter, commentID)
 }
 
 // Withdraw deletes the comment of Begin.
 func (g *GitLab) Withdraw(ctx context.Context, to, progress string) error {
-	return withdrawEdited(ctx, g, to, progress, gitlabID)
+	return withdrawEdited(ctx, g, to, progress, commentID)
 }
 
 func (g *GitLab) post(ctx context.Context, d *engine.Delivery, text string) (id string, err error) {
@@ -121,7 +110,7 @@ func (g *GitLab) note(ctx context.Context, d *engine.Delivery, method, path, tex
 		number, _ := answer["id"].(json.Number)
 		_, hasText := answer["body"].(string)
 		id = string(number)
-		return gitlabID.MatchString(id) && hasText
+		return commentID.MatchString(id) && hasText
 	})
 	return id, err
 }
@@ -181,7 +170,7 @@ func (g *GitLab) Authors(ctx context.Context) ([]string, error) {
 	err := g.ask(ctx, new(engine.Delivery), http.MethodGet, "/user", nil, func(answer map[string]any) bool {
 		id, _ = answer["id"].(json.Number)
 		name, _ = answer["username"].(string)
-		return gitlabID.MatchString(string(id)) && accountName.MatchString(name)
+		return commentID.MatchString(string(id)) && accountName.MatchString(name)
 	})
 	if err != nil {
 		return nil, err
