@@ -36,7 +36,12 @@ func TestBulkActionsAgainstEachOther(t *testing.T) {
 	a, b := newBulkWorld(t, runner, store), newBulkWorld(t, runner, store)
 	outage := func() {
 		database.Stop("immediate")
-		time.Sleep(time.Second) // for which it is down
+		for _, w := range []*bulkWorld{a, b} {
+			hookstest.Eventually(t, "the node knows that the database is down", func() bool {
+				resp, err := hookstest.TryRequest("GET", w.d.Admin+"/hooks/health", "")
+				return err == nil && strings.Contains(resp.Body, "store_unreachable")
+			})
+		}
 		if err := database.Start(); err != nil {
 			t.Error(err)
 		}
