@@ -37,7 +37,7 @@ type botService struct {
 	isGone   bool // it does not know the thread any more
 	messages []*botMessage
 	events   []string // the answers to events of the bot's messages
-	sending  sync.WaitGroup
+	sending  int      // events that are not answered yet
 }
 
 // botMessage is a message in a thread.
@@ -73,11 +73,19 @@ func (s *botService) say(thread, text string, ofBot bool) *botMessage {
 func (s *botService) sendEvent(m *botMessage) {
 	s.mu.Lock()
 	body := s.kind.event(m)
+	if body != "" {
+		s.sending++
+	}
 	s.mu.Unlock()
 	if body == "" {
 		return
 	}
-	s.sending.Go(func() {
+	go func() {
+		defer func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.sending--
+		}()
 		q := question{Sender: s.name, Secret: s.secret, URL: s.hook, Body: body, Time: time.Now().Unix(), ID: uuid.NewString()}
 		resp, err := s.signer.sign(s.t, q).send(s.kind.headers...)
 		if err != nil || resp.Status < 200 || resp.Status > 299 {
@@ -93,6 +101,15 @@ func (s *botService) sendEvent(m *botMessage) {
 			s.events = append(s.events, resp.Body)
 			s.mu.Unlock()
 		}
+	}()
+}
+
+// settle waits until all events are answered.
+func (s *botService) settle() {
+	hookstest.Eventually(s.t, "all events are answered", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.sending == 0
 	})
 }
 
@@ -171,7 +188,7 @@ func startBot(t *testing.T, name string, kind botKind, rn *hookstest.Runner) (s 
 	service := httptest.NewServer(kind.api(s))
 	t.Cleanup(service.Close)
 	caddy = hookstest.StartProcess(t, "respond 404")
-	t.Cleanup(s.sending.Wait) // before Caddy stops
+	t.Cleanup(s.settle) // before Caddy stops
 	edit := func(text string) string {
 		if !channelOfRecipe.MatchString(text) {
 			t.Fatalf("the recipe has no channel log:\n%s", text)
@@ -229,7 +246,7 @@ func TestBotsAnswerWhereTheyAreAsked(t *testing.T) {
 				want = shown
 			}
 			hookstest.Eventually(t, "nothing is left to do", func() bool { return len(caddy.Deliveries("status=pending")) == 0 })
-			s.sending.Wait()
+			s.settle()
 			if len(rn.Turns) != 0 {
 				t.Errorf("the agent was asked once more: %v", rn.Next().Body)
 			}
@@ -289,7 +306,7 @@ func TestKilledBotSaysOnceThatItWorks(t *testing.T) {
 	if resp := caddy.Post("/api/hooks/wake", `{"text":"a"}`, "Authorization", "Bearer only-for-trying-it-out"); resp.Status != 200 {
 		t.Fatalf("answered %d %s", resp.Status, resp.Body)
 	}
-	s.sending.Wait()
+	s.settle()
 	caddy.Kill()
 	caddy.Load("respond 404")
 	s.load()
@@ -297,7 +314,7 @@ func TestKilledBotSaysOnceThatItWorks(t *testing.T) {
 	}
 	goOn <- struct{}{}
 	hookstest.Eventually(t, "the answer takes the place of that", isShown("bot: answer 1"))
-	s.sending.Wait()
+	s.settle()
 	if len(s.messages) != 2 {
 		t.Errorf("%d messages were posted", len(s.messages))
 	}
