@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
 
@@ -41,6 +42,7 @@ func TestNoAnswerOfTheAdminAPIHoldsASecret(t *testing.T) {
 		_, _ = io.WriteString(w, "ok")
 	})
 	s := hookstest.StartSite(t, `hooks {
+		store memory
 		runner http `+rn.URL+` {
 			token `+runnerSecret+`
 		}
@@ -56,6 +58,12 @@ func TestNoAnswerOfTheAdminAPIHoldsASecret(t *testing.T) {
 			auth hmac X-Signature `+loudSecret+`
 		}
 	}`)
+	hookstest.AskBeforeStart(func(run *engine.Run) *engine.Question {
+		if run.Message != "ask" {
+			return nil
+		}
+		return &engine.Question{Text: "May it?", Choices: []string{engine.Yes, engine.No}}
+	})
 	s.PatchSettings(`{"enabled":true,"keepRefusedSeconds":3600,"token":["an old one","` + loudToken + `"]}`)
 	s.PutMapping("live", `{"action":"agent","authMode":"hmac","hmacHeader":"X-Signature","hmacSecret":"`+loudSecret+`","callbackUrl":"`+rc.URL+`/seen?token=`+querySecret+`"}`)
 	s.PutMapping("live", `{"action":"agent","authMode":"hmac","hmacHeader":"X-Signature","hmacSecret":"`+loudSecret+`","callbackUrl":"`+rc.URL+`/seen?token=`+replacedQuery+`"}`)
@@ -78,7 +86,9 @@ func TestNoAnswerOfTheAdminAPIHoldsASecret(t *testing.T) {
 		body := s.AdminRequest("GET", "/hooks/refused/requests", "").Body
 		return json.Unmarshal([]byte(body), &kept) == nil && len(kept.Requests) > 0
 	})
-	ids := []string{"none", run, called, bulk}
+	asked, _ := s.Request("POST", "/api/hooks/agent", `{"message":"ask"}`, "X-Service-Token", loudToken).Field(t, "runId").(string)
+	hookstest.Eventually(t, "a run waits", func() bool { return s.AdminRequest("GET", "/hooks/runs/"+asked, "").Field(t, "status") == "waiting" })
+	ids := []string{"none", run, called, bulk, engine.QuestionID(asked, 0)}
 	for _, request := range kept.Requests {
 		ids = append(ids, request.ID)
 	}

@@ -150,6 +150,7 @@ func (a *App) Start() error {
 			in.Urls = siteURLs(sites, in)
 			in.AccessLog.FindAppended(sites, serves(in))
 			warnAboutReach(in, sites)
+			in.WarnAboutPublicURL()
 			err = openTraces(in, sites)
 		}
 		if err == nil {

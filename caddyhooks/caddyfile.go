@@ -69,6 +69,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 //		keep_refused    <duration>|off
 //		wake_fold       <window> [<max>]
 //		path            <path>
+//		public_url      <url>
 //		health          <path> { … }
 //		max_timeout     <duration>
 //		max_request     <size>
@@ -110,6 +111,7 @@ func (h *Handler) unmarshal(helper httpcaddyfile.Helper) (health *Health, err er
 	runners := runnerLines{handler: h, helper: helper}
 	directives = append(directives,
 		caddyconf.Set("path", &h.Path, caddyconf.Checked(caddyconf.Text, service.CheckPath)),
+		caddyconf.Set("public_url", &h.PublicURL, caddyconf.Checked(caddyconf.Text, service.CheckPublicURL)),
 		places.Note(caddyconf.Directive{Word: "health", Read: func(d *caddyfile.Dispenser) error {
 			health, err = unmarshalHealth(d)
 			return err

@@ -25,6 +25,7 @@ var caddyfileBlocks = []struct {
 		text: keep_refused 1h
 		own: wake_fold 30s
 		text: path /hooks
+		text: public_url https://hooks.example.com
 		own block: health /healthz
 		duration 1s: max_timeout 1h
 		size 64: max_request 1MB
@@ -57,6 +58,7 @@ var caddyfileBlocks = []struct {
 		text: validation_tier smart
 		text: callback_url https://example.com/
 		list: deliver ops a
+		list repeatable: ask ops a before run
 		prose: progress working
 		duration 1s: timeout 1m
 		duration 1s: queue_time 1m
@@ -97,6 +99,7 @@ var caddyfileBlocks = []struct {
 		[]string{"hooks", "runner http https://127.0.0.1:9000/turn"}, `
 		secret: token a
 		duration 1s: idle_timeout 1m
+		duration 1s: async 24h
 		list repeatable: header X-Team a
 		text: tls_ca ca.pem
 		list: tls_client_auth runner_http_client.pem runner_http_client.key
@@ -117,6 +120,7 @@ var caddyfileBlocks = []struct {
 		text: response_format off
 		text: stream off
 		single: body "{}"
+		optional-duration 1s: background 1h
 		duration 1s: idle_timeout 1m
 		list repeatable: header X-Team a`},
 	{"runner command", []string{"hooks", "runner command cat"}, `
@@ -143,12 +147,15 @@ var caddyfileBlocks = []struct {
 		number 1: processes 2
 		duration 1s: idle 1m
 		number 1: sessions 2
-		list: permit read`},
+		list: permit read
+		own repeatable: ask edit in ops a`},
 	{"runner a2a", []string{"hooks", "runner a2a https://127.0.0.1:9000/"}, `
 		secret: token a
 		list repeatable: header X-Team a
 		list: allow_to https://agents.example.com
 		duration 1s: idle_timeout 1m
+		optional-duration 1s: push 1h
+		own: ask input-required in ops -1
 		text: tls_ca ca.pem
 		list: tls_client_auth a.pem a.key
 		text: tls_server_name a.example.com
@@ -317,7 +324,11 @@ func mistakesOf(kind, flags, word string) map[string]string {
 		return refuse("a size from 1 byte to "+limit+"MB, such as 64KB", "much", "large", "-1", "0", strconv.Itoa(number+1)+"MB", "1025GB")
 	case "least":
 		return refuse("a size of at least "+limit+"MB, such as 256MB", "much", "-1", "0", strconv.Itoa(number<<10-1)+"KB")
-	case "duration":
+	case "duration", "optional-duration":
+		if kind != "duration" {
+			delete(text, "")
+			delete(text, "{$NOT_SET}")
+		}
 		least, _ := time.ParseDuration(limit)
 		text["90"] = "'90' is not a duration of at least " + limit + "; write 90s"
 		values := []string{"soon", "-1s", "-5s"}

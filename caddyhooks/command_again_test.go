@@ -158,7 +158,7 @@ func TestManyRunsAreCancelledAndRunAgain(t *testing.T) {
 		s.Post("/api/hooks/flood", `{"message":"fail"}`)
 	}
 	_, errs, err := command(t, "cancel", "--chat", "flood", "--address", s.Admin)
-	wantExit(t, 2, errs, err, "20 runs in the chat flood that are queued and running will be cancelled. But there is no terminal")
+	wantExit(t, 2, errs, err, "20 runs in the chat flood that are queued, running and waiting will be cancelled. But there is no terminal")
 	out, seen, err := typed(t, "y\n", "cancel", "--chat", "flood", "--status", "queued", "--since", "1h", "--address", s.Admin)
 	wantExit(t, 0, seen, err, "20 runs in the chat flood since", "that are queued will be cancelled. Go on? [y/N]")
 	if out != "20 of 20 cancelled\n" {

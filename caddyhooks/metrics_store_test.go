@@ -12,7 +12,8 @@ import (
 
 // figuresOfStore are metrics that are left out while the store does not answer.
 var figuresOfStore = []string{
-	"caddy_hooks_deliveries_dead", "caddy_hooks_deliveries_pending", "caddy_hooks_queue_depth", "caddy_hooks_queue_oldest_seconds", "caddy_hooks_running", "caddy_hooks_store_bytes",
+	"caddy_hooks_deliveries_dead", "caddy_hooks_deliveries_pending", "caddy_hooks_open_questions", "caddy_hooks_queue_depth", "caddy_hooks_queue_oldest_seconds", "caddy_hooks_running", "caddy_hooks_store_bytes",
+	"caddy_hooks_waiting_runs",
 }
 
 func TestMetricsWithPostgres(t *testing.T) {

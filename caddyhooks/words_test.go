@@ -64,6 +64,7 @@ func TestErrorsOfACaddyfileUseItsWords(t *testing.T) {
 		"validation_tier":    "sync\n" + schema + "validation_tier huge",
 		"callback_url":       "callback_url ftp://example.com",
 		"deliver":            "deliver nowhere room",
+		"ask":                "ask nowhere a before run",
 		"progress":           "progress " + strings.Repeat("x", 201),
 		"timeout":            "timeout 2h",
 		"queue_time":         "queue_time 48h",

@@ -39,8 +39,9 @@ type service struct {
 
 	mu       sync.Mutex
 	requests []request
-	messages []message        // of services that keep them
-	lose     func(n int) bool // whether the connection breaks before an answer is sent; nil: never
+	messages []message                // of services that keep them
+	buttons  map[string][]askedButton // of messages, by their ids
+	lose     func(n int) bool         // whether the connection breaks before an answer is sent; nil: never
 }
 
 // startService starts a server whose answers are those of answer, which gets the number of the request, from 1.
@@ -92,6 +93,23 @@ func (s *service) post(m message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.messages = append(s.messages, m)
+}
+
+// postButtons puts buttons under a message, or takes them away.
+func (s *service) postButtons(id string, buttons []askedButton) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.buttons == nil {
+		s.buttons = make(map[string][]askedButton)
+	}
+	s.buttons[id] = buttons
+}
+
+// buttonsOf returns the buttons under a message.
+func (s *service) buttonsOf(id string) []askedButton {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.buttons[id]
 }
 
 // edit changes a message, and reports whether there is one.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -73,7 +74,27 @@ type discordMessage struct {
 	Flags    int             `json:"flags"`
 	Nonce    string          `json:"nonce,omitempty"`
 	Enforce  bool            `json:"enforce_nonce,omitempty"`
+	Rows     []discordRow    `json:"components,omitzero"` // nil leaves those of an edited message as they are
 }
+
+// discordRow is a row of buttons.
+type discordRow struct {
+	Type    int             `json:"type"`
+	Buttons []discordButton `json:"components"`
+}
+
+type discordButton struct {
+	Type  int    `json:"type"`
+	Style int    `json:"style"`
+	Label string `json:"label"`
+	Data  string `json:"custom_id"`
+}
+
+const (
+	discordRowType, discordButtonType = 1, 2
+	discordGrey                       = 2 // as Cancel often is: no choice looks like the right one
+	discordRowLength                  = 5
+)
 
 type discordMentions struct {
 	Parse []string `json:"parse"`
@@ -99,7 +120,10 @@ func (c *Discord) Withdraw(ctx context.Context, to, progress string) error {
 }
 
 func (c *Discord) post(ctx context.Context, d *engine.Delivery, part string) (id string, err error) {
-	message := newDiscordMessage(part)
+	return c.send(ctx, d, newDiscordMessage(part))
+}
+
+func (c *Discord) send(ctx context.Context, d *engine.Delivery, message *discordMessage) (id string, err error) {
 	if d.ID != "" { // else it is not sent again
 		message.Nonce, message.Enforce = discordNonce(d), true
 	}
@@ -108,7 +132,43 @@ func (c *Discord) post(ctx context.Context, d *engine.Delivery, part string) (id
 }
 
 func (c *Discord) edit(ctx context.Context, d *engine.Delivery, id, part string) error {
-	return c.endpoint(ctx, d, http.MethodPatch, "/channels/"+d.To+"/messages/"+id, newDiscordMessage(part), judgeDiscord)
+	message := newDiscordMessage(part)
+	message.Rows = []discordRow{}
+	gone := false
+	err := c.endpoint(ctx, d, http.MethodPatch, "/channels/"+d.To+"/messages/"+id, message, func(o *outbound.Outcome, answer map[string]any) {
+		judgeDiscord(o, answer)
+		gone = isDiscordMessageGone(answer)
+	})
+	return orGone(err, gone)
+}
+
+func isDiscordMessageGone(answer map[string]any) bool {
+	return answer["code"] == json.Number("10008") // Unknown Message
+}
+
+// Ask posts a question with buttons.
+func (c *Discord) Ask(ctx context.Context, to string, question engine.ChannelQuestion) (posted string, err error) {
+	return askEdited(ctx, c, to, question, discordSplitter, snowflake)
+}
+
+// Close puts a text in the place of a question.
+func (c *Discord) Close(ctx context.Context, to, posted, text string) error {
+	return closeEdited(ctx, c, to, posted, text, discordSplitter, snowflake)
+}
+
+func (c *Discord) postAsked(ctx context.Context, d *engine.Delivery, asked askedMessage) (id string, err error) {
+	message := newDiscordMessage(asked.text)
+	if asked.link != "" {
+		message.Content += "\n-# " + asked.linkText + " <" + asked.link + ">"
+	}
+	for some := range slices.Chunk(asked.buttons, discordRowLength) {
+		row := discordRow{Type: discordRowType}
+		for _, b := range some {
+			row.Buttons = append(row.Buttons, discordButton{discordButtonType, discordGrey, b.label, b.data})
+		}
+		message.Rows = append(message.Rows, row)
+	}
+	return c.send(ctx, d, message)
 }
 
 func (c *Discord) remove(ctx context.Context, d *engine.Delivery, id string) error {
@@ -116,9 +176,7 @@ func (c *Discord) remove(ctx context.Context, d *engine.Delivery, id string) err
 		if o.Status != http.StatusNoContent {
 			judgeDiscord(o, answer)
 		}
-		if answer["code"] == json.Number("10008") { // Unknown Message
-			o.Delivered = true
-		}
+		o.Delivered = o.Delivered || isDiscordMessageGone(answer)
 	})
 }
 
@@ -269,6 +327,7 @@ var (
 	_ engine.Channel         = (*Discord)(nil)
 	_ engine.ProgressChannel = (*Discord)(nil)
 	_ engine.AuthorChannel   = (*Discord)(nil)
+	_ engine.QuestionChannel = (*Discord)(nil)
 	_ caddy.Provisioner      = (*Discord)(nil)
 	_ caddy.CleanerUpper     = (*Discord)(nil)
 	_ caddyfile.Unmarshaler  = (*Discord)(nil)

@@ -25,7 +25,8 @@ func startDiscord(t *testing.T, token string, lose func(n int) bool) *discordSer
 		var body struct {
 			Content string
 			Nonce   string
-			Enforce bool `json:"enforce_nonce"`
+			Enforce bool         `json:"enforce_nonce"`
+			Rows    []discordRow `json:"components"`
 		}
 		err := json.Unmarshal([]byte(r.body), &body)
 		channel, messages, ok := strings.Cut(strings.TrimPrefix(r.path, "/api/v10/channels/"), "/messages")
@@ -60,6 +61,20 @@ func startDiscord(t *testing.T, token string, lose func(n int) bool) *discordSer
 			say(w, 404, `{"message":"Unknown Message","code":10008}`)
 			return
 		}
+		var buttons []askedButton
+		for _, row := range body.Rows {
+			if row.Type != 1 || len(row.Buttons) == 0 || len(row.Buttons) > 5 || len(body.Rows) > 5 {
+				say(w, 400, `{"message":"Invalid Form Body","code":50035}`)
+				return
+			}
+			for _, b := range row.Buttons {
+				if n := utf8.RuneCountInString(b.Label); b.Type != 2 || b.Style != 2 || n == 0 || n > 80 || len(b.Data) > 100 {
+					say(w, 400, `{"message":"Invalid Form Body","code":50035}`)
+					return
+				}
+				buttons = append(buttons, askedButton{b.Label, b.Data})
+			}
+		}
 		s.mu.Lock()
 		if _, repeat := s.posted[body.Nonce]; !repeat || !body.Enforce {
 			s.posted[body.Nonce] += body.Content
@@ -69,6 +84,9 @@ func startDiscord(t *testing.T, token string, lose func(n int) bool) *discordSer
 		if r.method == "POST" {
 			id = strconv.FormatInt(1300000000000000000+int64(n), 10)
 			s.post(message{id, channel, "", body.Content})
+		}
+		if body.Rows != nil {
+			s.postButtons(id, buttons)
 		}
 		if lose(n) {
 			panic(http.ErrAbortHandler)

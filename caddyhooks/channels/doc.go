@@ -1,4 +1,5 @@
-// Package channels has the messaging channels that answers can be delivered to. It imports engine, caddyconf, outbound and strictjson.
+// Package channels has the messaging channels that answers can be delivered to. It imports engine, caddyconf, clicks, outbound
+// and strictjson.
 //
 // A channel is a guest module of the namespace hooks.channels that implements engine.Channel. To add one here, write a file of
 // its name with
@@ -10,6 +11,8 @@
 //     entry of allow_to that names a chat includes them,
 //   - Send, which makes one attempt,
 //   - if the service can edit messages, Begin and Withdraw of engine.ProgressChannel: edited.go has them for a messageEditor,
+//   - if messages can have buttons, Ask and Close of engine.QuestionChannel: asked.go has them for a questioner. Package clicks reads what
+//     the service sends when one is pressed,
 //   - if events of the service can be of one's own messages, Authors of engine.AuthorChannel,
 //
 // and a test beside it. `channel <name> <module>` in a Caddyfile then finds it.

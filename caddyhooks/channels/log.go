@@ -59,9 +59,23 @@ func (l *Log) Send(_ context.Context, d *engine.Delivery) error {
 	return nil
 }
 
+// Ask writes a question to the log, without its link: whoever may read the log may not answer.
+func (l *Log) Ask(_ context.Context, to string, question engine.ChannelQuestion) (string, error) {
+	l.log.Info("question", zap.String("to", to), zap.String("question_id", question.ID), zap.String("text", question.Text),
+		zap.Strings("choices", question.Choices))
+	return question.ID, nil
+}
+
+// Close writes to the log what became of a question.
+func (l *Log) Close(_ context.Context, to, posted, text string) error {
+	l.log.Info("question closed", zap.String("to", to), zap.String("question_id", posted), zap.String("text", text))
+	return nil
+}
+
 // Interface guards
 var (
-	_ engine.Channel        = (*Log)(nil)
-	_ caddy.Provisioner     = (*Log)(nil)
-	_ caddyfile.Unmarshaler = (*Log)(nil)
+	_ engine.QuestionChannel = (*Log)(nil)
+	_ engine.Channel         = (*Log)(nil)
+	_ caddy.Provisioner      = (*Log)(nil)
+	_ caddyfile.Unmarshaler  = (*Log)(nil)
 )

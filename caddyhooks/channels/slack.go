@@ -80,16 +80,18 @@ type slackPost struct {
 	LinkNames   bool   `json:"link_names"`
 	UnfurlLinks bool   `json:"unfurl_links"`
 	UnfurlMedia bool   `json:"unfurl_media"`
+
+	Blocks []any `json:"blocks,omitempty"` // shown instead of the text, which is for notifications then
 }
 
 // slackUpdate is the body of chat.update, which has no mrkdwn. So blocks of plain text are shown, and the text is for
 // notifications.
 type slackUpdate struct {
 	slackPlace
-	Text      string       `json:"text"`
-	Blocks    []slackBlock `json:"blocks"`
-	Parse     string       `json:"parse"`
-	LinkNames bool         `json:"link_names"`
+	Text      string `json:"text"`
+	Blocks    []any  `json:"blocks"`
+	Parse     string `json:"parse"`
+	LinkNames bool   `json:"link_names"`
 }
 
 // slackPlace names a message.
@@ -98,7 +100,7 @@ type slackPlace struct {
 	Time    string `json:"ts"`
 }
 
-type slackBlock struct {
+type slackSection struct {
 	Type string    `json:"type"`
 	Text slackText `json:"text"`
 }
@@ -107,6 +109,30 @@ type slackText struct {
 	Type  string `json:"type"`
 	Text  string `json:"text"`
 	Emoji bool   `json:"emoji"`
+}
+
+func slackPlainText(text string) slackText {
+	return slackText{Type: "plain_text", Text: escapeSlack.Replace(text)}
+}
+
+// slackRow is a block of elements beside each other.
+type slackRow struct {
+	Type     string `json:"type"`
+	Elements []any  `json:"elements"`
+}
+
+// slackButton is a button. Its action_id is unlike those of the others in its message.
+type slackButton struct {
+	Type   string    `json:"type"`
+	Text   slackText `json:"text"`
+	Value  string    `json:"value"`
+	Action string    `json:"action_id"`
+}
+
+type slackMarkup struct {
+	Type     string `json:"type"`
+	Text     string `json:"text"`
+	Verbatim bool   `json:"verbatim"` // no links are looked for
 }
 
 // Slack recommends this limit, and takes ten times as much. A block takes less.
@@ -137,8 +163,12 @@ func (s *Slack) Withdraw(ctx context.Context, to, progress string) error {
 }
 
 func (s *Slack) post(ctx context.Context, d *engine.Delivery, part string) (id string, err error) {
+	return s.postBlocks(ctx, d, part, nil)
+}
+
+func (s *Slack) postBlocks(ctx context.Context, d *engine.Delivery, part string, blocks []any) (id string, err error) {
 	channel, thread := splitAtSlash(d.To)
-	message := slackPost{Channel: channel, Thread: thread, Text: escapeSlack.Replace(part), Parse: "none"}
+	message := slackPost{Channel: channel, Thread: thread, Text: escapeSlack.Replace(part), Parse: "none", Blocks: blocks}
 	err = s.method(ctx, d, "chat.postMessage", message, func(o *outbound.Outcome, answer map[string]any) {
 		judgeSlack(o, answer)
 		// The channel may be another than in To: a message to a user is in a direct message.
@@ -150,19 +180,76 @@ func (s *Slack) post(ctx context.Context, d *engine.Delivery, part string) (id s
 }
 
 func (s *Slack) edit(ctx context.Context, d *engine.Delivery, id, part string) error {
-	update := slackUpdate{slackPlace: slackPlaceOf(id), Text: escapeSlack.Replace(part), Parse: "none"}
-	for _, piece := range slackBlockSplitter.split(part, d.RunID) {
-		update.Blocks = append(update.Blocks, slackBlock{"section", slackText{Type: "plain_text", Text: escapeSlack.Replace(piece)}})
+	update := slackUpdate{slackPlace: slackPlaceOf(id), Text: escapeSlack.Replace(part), Blocks: slackSections(part), Parse: "none"}
+	gone := false
+	err := s.method(ctx, d, "chat.update", update, func(o *outbound.Outcome, answer map[string]any) {
+		judgeSlack(o, answer)
+		gone = isSlackMessageGone(answer)
+	})
+	return orGone(err, gone)
+}
+
+func slackSections(part string) (blocks []any) {
+	for _, piece := range slackBlockSplitter.split(part, "") {
+		blocks = append(blocks, slackSection{"section", slackPlainText(piece)})
 	}
-	return s.method(ctx, d, "chat.update", update, judgeSlack)
+	return blocks
+}
+
+func isSlackMessageGone(answer map[string]any) bool {
+	return answer["ok"] == false && answer["error"] == "message_not_found"
+}
+
+// Ask posts a question with buttons.
+func (s *Slack) Ask(ctx context.Context, to string, question engine.ChannelQuestion) (posted string, err error) {
+	return askEdited(ctx, s, to, question, slackSplitter, slackMessage)
+}
+
+// Close puts a text in the place of a question.
+func (s *Slack) Close(ctx context.Context, to, posted, text string) error {
+	return closeEdited(ctx, s, to, posted, text, slackSplitter, slackMessage)
+}
+
+func (s *Slack) postAsked(ctx context.Context, d *engine.Delivery, asked askedMessage) (id string, err error) {
+	blocks := slackSections(asked.text)
+	if len(asked.buttons) > 0 {
+		row := slackRow{Type: "actions"}
+		for _, b := range asked.buttons {
+			row.Elements = append(row.Elements, slackButton{"button", slackPlainText(b.label), b.data, b.data})
+		}
+		blocks = append(blocks, row)
+	}
+	if asked.link != "" {
+		link := slackMarkup{"mrkdwn", asked.linkText + " <" + escapeSlack.Replace(asked.link) + ">", true}
+		blocks = append(blocks, slackRow{"context", []any{link}})
+	}
+	return s.postBlocks(ctx, d, asked.text, blocks)
+}
+
+// Whisper shows a text to one member of a chat, an id, and to nobody else. The thread may be "".
+func (s *Slack) Whisper(ctx context.Context, chat, thread, person, text string) error {
+	if !slackID.MatchString(chat) || !slackID.MatchString(person) || thread != "" && s.ValidTo(chat+"/"+thread) != nil {
+		return &engine.FinalError{Err: errors.New("there is nobody of this name in a chat of this name")}
+	}
+	shown := slackSplitter.first(cleanText(text), "")
+	message := slackWhisper{Channel: chat, Thread: thread, User: person, Text: escapeSlack.Replace(shown), Parse: "none"}
+	return s.method(ctx, new(engine.Delivery), "chat.postEphemeral", message, judgeSlack)
+}
+
+// slackWhisper is the body of chat.postEphemeral.
+type slackWhisper struct {
+	Channel   string `json:"channel"`
+	Thread    string `json:"thread_ts,omitempty"`
+	User      string `json:"user"`
+	Text      string `json:"text"`
+	Parse     string `json:"parse"`
+	LinkNames bool   `json:"link_names"`
 }
 
 func (s *Slack) remove(ctx context.Context, d *engine.Delivery, id string) error {
 	return s.method(ctx, d, "chat.delete", slackPlaceOf(id), func(o *outbound.Outcome, answer map[string]any) {
 		judgeSlack(o, answer)
-		if answer["ok"] == false && answer["error"] == "message_not_found" {
-			o.Delivered = true
-		}
+		o.Delivered = o.Delivered || isSlackMessageGone(answer)
 	})
 }
 
@@ -261,6 +348,7 @@ var (
 	_ engine.Channel         = (*Slack)(nil)
 	_ engine.ProgressChannel = (*Slack)(nil)
 	_ engine.AuthorChannel   = (*Slack)(nil)
+	_ engine.QuestionChannel = (*Slack)(nil)
 	_ caddy.Provisioner      = (*Slack)(nil)
 	_ caddy.CleanerUpper     = (*Slack)(nil)
 	_ caddyfile.Unmarshaler  = (*Slack)(nil)

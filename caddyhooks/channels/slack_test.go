@@ -18,7 +18,7 @@ func startSlack(t *testing.T, token string) *service {
 		var body struct {
 			Channel, Text, TS string
 			Thread            string `json:"thread_ts"`
-			Blocks            []struct{ Text struct{ Type, Text string } }
+			Blocks            []slackShown
 		}
 		method, _ := strings.CutPrefix(r.path, "/api/")
 		err := json.Unmarshal([]byte(r.body), &body)
@@ -26,7 +26,7 @@ func startSlack(t *testing.T, token string) *service {
 			body.Channel = "D0123456789"
 		}
 		switch {
-		case !slices.Contains([]string{"chat.postMessage", "chat.update", "chat.delete", "auth.test"}, method):
+		case !slices.Contains([]string{"chat.postMessage", "chat.update", "chat.delete", "chat.postEphemeral", "auth.test"}, method):
 			say(w, 200, `{"ok":false,"error":"unknown_method","req_method":"x"}`)
 		case r.header.Get("Authorization") != "Bearer "+token:
 			say(w, 200, `{"ok":false,"error":"invalid_auth"}`)
@@ -43,23 +43,32 @@ func startSlack(t *testing.T, token string) *service {
 		case strings.TrimSpace(body.Text) == "":
 			say(w, 200, `{"ok":false,"error":"no_text"}`)
 		case method == "chat.update":
-			shown := ""
-			for _, block := range body.Blocks {
-				if utf8.RuneCountInString(block.Text.Text) > 3000 || block.Text.Type != "plain_text" {
-					say(w, 200, `{"ok":false,"error":"invalid_blocks"}`)
-					return
-				}
-				shown += block.Text.Text + "\n"
+			shown, buttons, ok := readSlackBlocks(body.Blocks)
+			if !ok {
+				say(w, 200, `{"ok":false,"error":"invalid_blocks"}`)
+				return
 			}
-			if !s.edit(body.TS, strings.TrimSpace(shown)) {
+			if !s.edit(body.TS, shown) {
 				say(w, 200, `{"ok":false,"error":"message_not_found"}`)
 				return
 			}
+			s.postButtons(body.TS, buttons)
 			say(w, 200, fmt.Sprintf(`{"ok":true,"channel":%q,"ts":%q,"text":"x"}`, body.Channel, body.TS))
 		case body.Thread != "" && body.Thread != "1700000000.000100":
 			say(w, 200, `{"ok":false,"error":"thread_not_found"}`)
+		case method == "chat.postEphemeral":
+			say(w, 200, `{"ok":true,"message_ts":"1502210682.580145"}`)
 		default:
 			ts := fmt.Sprintf("1503435956.%06d", n)
+			if len(body.Blocks) > 0 {
+				shown, buttons, ok := readSlackBlocks(body.Blocks)
+				if !ok {
+					say(w, 200, `{"ok":false,"error":"invalid_blocks"}`)
+					return
+				}
+				body.Text = shown
+				s.postButtons(ts, buttons)
+			}
 			s.post(message{ts, body.Channel, body.Thread, body.Text})
 			text, _ := json.Marshal(body.Text)
 			say(w, 200, fmt.Sprintf(`{"ok":true,"channel":%q,"ts":%q,"message":{"user":"U1","type":"message","ts":%q,`+
@@ -68,6 +77,54 @@ func startSlack(t *testing.T, token string) *service {
 		}
 	})
 	return s
+}
+
+// slackShown is a block, with the parts that are used here.
+type slackShown struct {
+	Type     string
+	Text     struct{ Type, Text string }
+	Elements []struct {
+		Type   string
+		Text   any // an object, or a text
+		Value  string
+		Action string `json:"action_id"`
+	}
+}
+
+// readSlackBlocks reads what blocks show, within the limits of Slack.
+func readSlackBlocks(blocks []slackShown) (shown string, buttons []askedButton, ok bool) {
+	actions := map[string]bool{}
+	for _, block := range blocks {
+		switch block.Type {
+		case "section":
+			if n := utf8.RuneCountInString(block.Text.Text); n == 0 || n > 3000 || block.Text.Type != "plain_text" {
+				return "", nil, false
+			}
+			shown += block.Text.Text + "\n"
+		case "actions":
+			if len(block.Elements) == 0 || len(block.Elements) > 25 {
+				return "", nil, false
+			}
+			for _, e := range block.Elements {
+				text, _ := e.Text.(map[string]any)
+				label, _ := text["text"].(string)
+				if n := utf8.RuneCountInString(label); e.Type != "button" || text["type"] != "plain_text" || n == 0 || n > 75 || len(e.Value) > 2000 || actions[e.Action] || len(e.Action) > 255 {
+					return "", nil, false
+				}
+				actions[e.Action] = true
+				buttons = append(buttons, askedButton{label, e.Value})
+			}
+		case "context":
+			text, _ := block.Elements[0].Text.(string)
+			if len(block.Elements) != 1 || block.Elements[0].Type != "mrkdwn" || len(text) > 3000 {
+				return "", nil, false
+			}
+			shown += text + "\n"
+		default:
+			return "", nil, false
+		}
+	}
+	return strings.TrimSpace(shown), buttons, true
 }
 
 func TestSlackMessageOnTheWire(t *testing.T) {

@@ -48,9 +48,30 @@ func (s splitter) split(text, runID string) []string {
 	return parts
 }
 
+// first is as much of a text as fits into one part, which says how much does not. It is "" if the text is blank.
+func (s splitter) first(text, runID string) string {
+	if s.drop != nil {
+		text = strings.Map(s.drop, text)
+	}
+	text = strings.TrimRightFunc(trimBlankLines(text), unicode.IsSpace)
+	switch at := firstVisible(text); {
+	case at < 0:
+		return ""
+	case at > 4*s.limit: // more invisible characters than fit in a part
+		text = text[at:]
+	}
+	if s.cut(text, "") < len(text) {
+		return s.lastPart(text, runID)
+	}
+	return text
+}
+
 // lastPart is as much of rest as fits, and how much does not.
 func (s splitter) lastPart(rest, runID string) string {
 	note := func(left int) string {
+		if runID == "" {
+			return fmt.Sprintf("[%d more characters are left out here.]", left)
+		}
 		return fmt.Sprintf("[%d more characters are left out here. Run %s has all of them.]", left, runID)
 	}
 	part := strings.TrimRightFunc(rest[:s.cut(rest, "\n\n"+note(utf8.RuneCountInString(rest)))], unicode.IsSpace)

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -100,6 +101,7 @@ type telegramMessage struct {
 	Text     string           `json:"text"`
 	Entities []telegramEntity `json:"entities,omitempty"`
 	Preview  telegramPreview  `json:"link_preview_options"`
+	Markup   *telegramMarkup  `json:"reply_markup,omitempty"` // an edit without one removes the buttons
 }
 
 // telegramEntity is a piece of a text that looks differently. Telegram counts in UTF-16 code units.
@@ -112,6 +114,18 @@ type telegramEntity struct {
 type telegramPreview struct {
 	Disabled bool `json:"is_disabled"`
 }
+
+type telegramMarkup struct {
+	Keyboard [][]telegramButton `json:"inline_keyboard"`
+}
+
+type telegramButton struct {
+	Text string `json:"text"`
+	Data string `json:"callback_data"`
+}
+
+// telegramRow is how many buttons are beside each other. Screens are narrow.
+const telegramRow = 2
 
 var telegramSplitter = splitter{limit: 4096, size: utf16Length, drop: dropAsTelegramDoes}
 
@@ -133,7 +147,11 @@ func (t *Telegram) Withdraw(ctx context.Context, to, progress string) error {
 }
 
 func (t *Telegram) post(ctx context.Context, d *engine.Delivery, part string) (id string, err error) {
-	err = t.method(ctx, d, "sendMessage", newTelegramMessage(d.To, "", part), func(o *outbound.Outcome, answer map[string]any) {
+	return t.send(ctx, d, newTelegramMessage(d.To, "", part))
+}
+
+func (t *Telegram) send(ctx context.Context, d *engine.Delivery, message telegramMessage) (id string, err error) {
+	err = t.method(ctx, d, "sendMessage", message, func(o *outbound.Outcome, answer map[string]any) {
 		judgeTelegram(o, answer)
 		result, _ := answer["result"].(map[string]any)
 		number, _ := result["message_id"].(json.Number)
@@ -143,10 +161,42 @@ func (t *Telegram) post(ctx context.Context, d *engine.Delivery, part string) (i
 }
 
 func (t *Telegram) edit(ctx context.Context, d *engine.Delivery, id, part string) error {
-	return t.method(ctx, d, "editMessageText", newTelegramMessage(d.To, id, part), func(o *outbound.Outcome, answer map[string]any) {
+	gone := false
+	err := t.method(ctx, d, "editMessageText", newTelegramMessage(d.To, id, part), func(o *outbound.Outcome, answer map[string]any) {
 		judgeTelegram(o, answer)
 		o.Delivered = o.Delivered || telegramSays(answer, "message is not modified") // an edit that was done before
+		gone = telegramSays(answer, "message to edit not found") || telegramSays(answer, "MESSAGE_ID_INVALID")
 	})
+	return orGone(err, gone)
+}
+
+// Ask sends a question with buttons.
+func (t *Telegram) Ask(ctx context.Context, to string, question engine.ChannelQuestion) (posted string, err error) {
+	return askEdited(ctx, t, to, question, telegramSplitter, telegramID)
+}
+
+// Close puts a text in the place of a question.
+func (t *Telegram) Close(ctx context.Context, to, posted, text string) error {
+	return closeEdited(ctx, t, to, posted, text, telegramSplitter, telegramID)
+}
+
+func (t *Telegram) postAsked(ctx context.Context, d *engine.Delivery, asked askedMessage) (id string, err error) {
+	text := asked.text
+	if asked.link != "" {
+		text += "\n\n" + asked.linkText + " " + asked.link
+	}
+	message := newTelegramMessage(d.To, "", text)
+	if len(asked.buttons) > 0 {
+		message.Markup = new(telegramMarkup)
+		for some := range slices.Chunk(asked.buttons, telegramRow) {
+			var row []telegramButton
+			for _, b := range some {
+				row = append(row, telegramButton{b.label, b.data})
+			}
+			message.Markup.Keyboard = append(message.Markup.Keyboard, row)
+		}
+	}
+	return t.send(ctx, d, message)
 }
 
 func (t *Telegram) remove(ctx context.Context, d *engine.Delivery, id string) error {
@@ -293,6 +343,7 @@ var (
 	_ engine.Channel         = (*Telegram)(nil)
 	_ engine.ProgressChannel = (*Telegram)(nil)
 	_ engine.AuthorChannel   = (*Telegram)(nil)
+	_ engine.QuestionChannel = (*Telegram)(nil)
 	_ caddy.Provisioner      = (*Telegram)(nil)
 	_ caddy.CleanerUpper     = (*Telegram)(nil)
 	_ caddyfile.Unmarshaler  = (*Telegram)(nil)

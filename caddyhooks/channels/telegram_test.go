@@ -21,6 +21,10 @@ func startTelegram(t *testing.T, token string) *service {
 			Topic int    `json:"message_thread_id"`
 			ID    int    `json:"message_id"`
 			Text  string `json:"text"`
+
+			Markup struct {
+				Keyboard [][]telegramButton `json:"inline_keyboard"`
+			} `json:"reply_markup"`
 		}
 		fail := func(status int, description string) {
 			say(w, status, fmt.Sprintf(`{"ok":false,"error_code":%d,"description":%q}`, status, description))
@@ -46,6 +50,8 @@ func startTelegram(t *testing.T, token string) *service {
 			fail(400, "Bad Request: message is not modified: specified new message content and reply markup are exactly the same as a current content and reply markup of the message")
 		case method == "editMessageText" && !s.edit(id, body.Text):
 			fail(400, "Bad Request: message to edit not found")
+		case slices.ContainsFunc(slices.Concat(body.Markup.Keyboard...), func(b telegramButton) bool { return b.Text == "" || b.Data == "" || len(b.Data) > 64 }):
+			fail(400, "Bad Request: BUTTON_DATA_INVALID")
 		case method == "sendMessage" && body.Topic != 0 && body.Topic != 42:
 			fail(400, "Bad Request: message thread not found")
 		default:
@@ -53,6 +59,11 @@ func startTelegram(t *testing.T, token string) *service {
 				id = strconv.Itoa(n)
 				s.post(message{id, fmt.Sprintf("%.0f", body.Chat), strings.TrimPrefix(fmt.Sprint(body.Topic), "0"), body.Text})
 			}
+			var buttons []askedButton
+			for _, b := range slices.Concat(body.Markup.Keyboard...) {
+				buttons = append(buttons, askedButton{b.Text, b.Data})
+			}
+			s.postButtons(id, buttons)
 			// Telegram escapes everything that is not ASCII.
 			var escaped strings.Builder
 			for _, unit := range text {

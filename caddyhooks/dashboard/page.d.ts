@@ -57,6 +57,7 @@ interface Api {
 	request(method: string, path: string, options?: Options): Promise<Answer>;
 	get(path: "overview", params: Params, signal: AbortSignal): Promise<Overview>;
 	get(path: "runs", params: Params, signal: AbortSignal): Promise<{ runs: Run[]; cursor?: string; searchedTo?: string }>;
+	get(path: "questions", params: Params, signal: AbortSignal): Promise<{ questions: Question[]; cursor?: string }>;
 	get(path: "refused", params: Params, signal: AbortSignal): Promise<{ refused: Refused[] }>;
 	get(path: "refused/requests", params: Params, signal: AbortSignal): Promise<{ requests: KeptRequest[]; keptSeconds: number }>;
 	get(path: "runners", params: Params, signal: AbortSignal): Promise<Runner[]>;
@@ -213,6 +214,22 @@ interface Delivery {
 	chatId: string;
 	history?: { at: string; seconds: number; status?: number; error?: string }[];
 }
+/** What a run waits for. */
+interface Question {
+	id: string;
+	runId: string;
+	hook?: string;
+	kind: string;
+	text?: string;
+	/** Without them, any text answers it. */
+	choices?: string[];
+	channel?: string;
+	to?: string;
+	askedAt?: string;
+	until?: string;
+	else?: string;
+	answer?: { text?: string; error?: string; by?: string; via: string; at: string };
+}
 interface Permission {
 	kind: string;
 	title: string;
@@ -228,6 +245,7 @@ interface RunDetails extends Run {
 	/** What the agent asked to be allowed, and how often it asked besides. */
 	permissions?: Permission[];
 	morePermissions?: number;
+	questions?: Question[];
 	againAs?: string;
 	steps?: Step[];
 	keptUntil?: string;

@@ -19,7 +19,7 @@ func TestThePageIsSmall(t *testing.T) {
 		}
 		return n
 	}
-	first := size("main.js", "api.js", "dom.js", "words.js", "times.js", "pauses.js", "plot.js", "overview.js", "dashboard.css", "icons.svg")
+	first := size("main.js", "api.js", "dom.js", "words.js", "times.js", "pauses.js", "questions.js", "plot.js", "overview.js", "dashboard.css", "icons.svg")
 	all := 0
 	for name := range site.assets {
 		all += size(name)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/runnerstate"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/starts"
 )
 
@@ -13,8 +14,8 @@ type freshClaim struct {
 	*Claim
 	askedAt     time.Time
 	cancelWords uint64
-	probe       *probe // if this run is to find out whether its runner is back
-	left        bool   // its hook has room for another turn
+	probe       *runnerstate.Probe // if this run is to find out whether its runner is back
+	left        bool               // its hook has room for another turn
 }
 
 // claiming is a question for claims, with what the engine knows before it asks.
@@ -24,9 +25,9 @@ type claiming struct {
 	batch       Batch
 	askedAt     time.Time
 	cancelWords uint64
-	probes      []probe        // for each of which one run may be claimed
-	rooms       map[string]int // that are held for runs of hooks with a limit
-	held        starts.Held    // starts of what was paused
+	probes      []runnerstate.Probe // for each of which one run may be claimed
+	rooms       map[string]int      // that are held for runs of hooks with a limit
+	held        starts.Held         // starts of what was paused
 }
 
 // claiming prepares a claim of up to n runs, without those that are paused, of runners that are unreachable and of hooks that have as many
@@ -39,9 +40,9 @@ func (p *workerPool) claiming(n int) *claiming {
 	config := p.config()
 	c.held = p.pauses.Hold(n)
 	c.batch.Max = c.held.Max
-	for _, name := range p.runners.unreachable.openRunners() {
+	for _, name := range p.runners.outages.Open() {
 		bound := Bound{Runners: config.namesOf(name)}
-		if p, ok := p.runners.unreachable.probe(name); ok {
+		if p, ok := p.runners.outages.Probe(name); ok {
 			c.probes = append(c.probes, p)
 			bound.AtMost = 1
 		}
@@ -80,9 +81,9 @@ func (c *claiming) got(claims []*Claim) (fresh []*freshClaim) {
 		fresh = append(fresh, &freshClaim{Claim: claim, askedAt: c.askedAt, cancelWords: c.cancelWords})
 	}
 	for _, p := range c.probes {
-		i := slices.IndexFunc(claims, func(claim *Claim) bool { return c.pool.config().runnerOf(claim.Run) == p.runner })
+		i := slices.IndexFunc(claims, func(claim *Claim) bool { return c.pool.config().runnerOf(claim.Run) == p.Runner })
 		if i < 0 {
-			c.pool.runners.unreachable.unprobe(p)
+			c.pool.runners.outages.Unprobe(p)
 		} else {
 			fresh[i].probe = &p
 		}
@@ -103,7 +104,7 @@ func (p *workerPool) claim(n int) (fresh []*freshClaim, wait time.Duration) {
 		defer func() { fresh = asked.got(claims) }()
 		claims, wait, err = p.store.Runs().Claim(p.base, asked.batch)
 	})
-	p.store.writes.note(writeClaim, err)
+	p.store.writes.Note(writeClaim, err)
 	if p.store.noteBroken(err) {
 		return fresh, -1
 	}
@@ -134,7 +135,7 @@ func (p *workerPool) leave(claim *freshClaim) {
 }
 
 // endProbe lets another run be the probe if this one has told nothing.
-func (p *workerPool) endProbe(last probe) {
-	p.runners.unreachable.unprobe(last)
+func (p *workerPool) endProbe(last runnerstate.Probe) {
+	p.runners.outages.Unprobe(last)
 	signal(p.free)
 }

@@ -29,6 +29,7 @@ type Config struct {
 	Traces        Traces  // nil if nobody traces
 	Announcer     Announcer
 	Progress      ProgressTeller // nil if no chat is told
+	Questions     Questioner     // nil if nobody is asked
 	Log           *zap.Logger
 }
 
@@ -39,6 +40,9 @@ func (c *Config) runnerOf(run *Run) string {
 	}
 	return run.Runner
 }
+
+// hasRunner reports whether a runner of this name is configured.
+func (c *Config) hasRunner(name string) bool { return c.Runners[name] != nil }
 
 // startOf is what pauses know a run by.
 func (c *Config) startOf(run *Run) starts.Started {

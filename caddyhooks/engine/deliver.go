@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/retries"
 )
 
 const (
@@ -90,7 +91,7 @@ func (s *deliveries) sendOnce(ctx context.Context, d *Delivery, askedAt time.Tim
 	d.LastStatus, d.LastAnswer = 0, ""
 	began := time.Now()
 	sending, ended := s.trace(ctx, d)
-	err := send(sending, config, d)
+	err := s.send(sending, config, d)
 	ended(err)
 	took := time.Since(began)
 	s.attempts.Add(-1)
@@ -108,14 +109,14 @@ func (s *deliveries) sendOnce(ctx context.Context, d *Delivery, askedAt time.Tim
 	var throttles []Throttle
 	if err != nil && d.Sent > before.Sent { // as long as parts arrive it is on its way
 		d.Restart = d.Attempt - 1
-		throttles = s.breakers.succeeded(d.Destination())
+		throttles = s.breakers.Succeeded(d.Destination())
 	}
 	learned, hopeless := s.learn(config, d, began, err)
 	throttles = append(throttles, learned...)
 
 	var final *FinalError
 	var pause time.Duration
-	delay, more := retryDelay(d.Attempt-d.Restart, rand.Float64)
+	delay, more := retries.Delay(d.Attempt - d.Restart)
 	d.LastError = lastError(err)
 	d.remember(Attempt{At: d.TriedAt, Took: took, Status: d.LastStatus, Error: d.LastError})
 	switch {
@@ -155,7 +156,7 @@ func (s *deliveries) learn(config *Config, d *Delivery, began time.Time, err err
 	host := Destination{Host: to.Host}
 	var unreachable *UnreachableError
 	if errors.As(err, &unreachable) {
-		throttles, down, news := s.breakers.failed(host, began, 0)
+		throttles, down, news := s.breakers.Failed(host, began, 0)
 		if news {
 			config.Log.Warn("host unreachable; deliveries pause", zap.String("host", host.Host), zap.Duration("pause", throttles[0].Pause))
 		}
@@ -168,14 +169,14 @@ func (s *deliveries) learn(config *Config, d *Delivery, began time.Time, err err
 	var later *RetryLaterError
 	switch asked := errors.As(err, &later); {
 	case asked && to.Chat != "" && later.WholeChannel:
-		throttles, _, _ = s.breakers.failed(host, began, later.After)
+		throttles, _, _ = s.breakers.Failed(host, began, later.After)
 	case asked && to.Chat != "":
-		throttles, _, _ = s.breakers.failed(to, began, later.After)
-		throttles = append(throttles, s.breakers.succeeded(host)...)
+		throttles, _, _ = s.breakers.Failed(to, began, later.After)
+		throttles = append(throttles, s.breakers.Succeeded(host)...)
 	default:
-		throttles = s.breakers.succeeded(host)
+		throttles = s.breakers.Succeeded(host)
 		if to.Chat != "" {
-			throttles = append(throttles, s.breakers.succeeded(to)...)
+			throttles = append(throttles, s.breakers.Succeeded(to)...)
 		}
 	}
 	return throttles, false
@@ -226,7 +227,7 @@ func (s *deliveries) settle(config *Config, d *Delivery, cause error, pause time
 			log = config.Log.Debug // which happens all the time
 		}
 		log("delivery failed, will be tried again", append(fields, ErrorField(cause),
-			zap.Time("due", time.Now().Add(untilNext(d.Destination(), pause, throttles))))...)
+			zap.Time("due", time.Now().Add(retries.UntilNext(d.Destination(), pause, throttles))))...)
 	}
 	settle := func(ctx context.Context) error {
 		signal(s.more) // its place is free for another one, while it is being stored
@@ -249,15 +250,6 @@ func (s *deliveries) settle(config *Config, d *Delivery, cause error, pause time
 	}
 }
 
-// untilNext is how long a delivery waits that has a pause of its own, after throttles of its host and of its chat.
-func untilNext(to Destination, own time.Duration, throttles []Throttle) time.Duration {
-	pauses := make(map[Destination]time.Duration)
-	for _, t := range throttles { // of two for the same, the last one counts
-		pauses[t.To] = t.Pause
-	}
-	return max(own, pauses[to], pauses[Destination{Host: to.Host}])
-}
-
 // lastError is what is told about an attempt that failed, "" if it did not.
 func lastError(err error) string {
 	if err == nil {
@@ -275,7 +267,7 @@ func lastError(err error) string {
 }
 
 // send hands the delivery to its sender, and makes a panic there the failure of one attempt.
-func send(ctx context.Context, config *Config, d *Delivery) (err error) {
+func (s *deliveries) send(ctx context.Context, config *Config, d *Delivery) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = newPanicError("the sender", p)
@@ -288,25 +280,10 @@ func send(ctx context.Context, config *Config, d *Delivery) (err error) {
 	if !ok {
 		return fmt.Errorf("there is no channel %q any more", d.Channel)
 	}
+	if d.Question != "" {
+		return s.sendQuestion(ctx, config, channel, d)
+	}
 	return channel.Send(ctx, d)
-}
-
-var retryDelays = [...]time.Duration{
-	5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, 30 * time.Minute, 2 * time.Hour, 6 * time.Hour,
-}
-
-// retryDelay says how long to wait after the given number of failed attempts, or that there have been enough. The
-// delay is off by up to a fifth in either direction, so that callbacks that failed together do not come back together;
-// rnd is asked for a number in [0, 1), as rand.Float64 gives it. A receiver's Outcome.RetryAfter is to be waited for if
-// it is longer.
-func retryDelay(attempt int, rnd func() float64) (d time.Duration, ok bool) {
-	if attempt <= 0 {
-		return 0, true
-	}
-	if attempt > len(retryDelays) {
-		return 0, false
-	}
-	return time.Duration(float64(retryDelays[attempt-1]) * (0.8 + 0.4*rnd())), true
 }
 
 // trace begins the span of an attempt at a delivery. Its sender finds the trace parent in the context. The trace of the run

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/minutes"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/retries"
 )
 
 // deliveries sends out what ended runs leave, and lets operators see and change it.
@@ -17,7 +18,7 @@ type deliveries struct {
 	events   *Events
 	more     chan struct{} // there may be deliveries to send, or a place to send more
 	attempts atomic.Int32  // that are under way; leases has those, too, whose end is being stored
-	breakers breakers
+	breakers retries.Breakers
 	workers  sync.WaitGroup // attempts
 }
 
@@ -59,8 +60,8 @@ func (s *deliveries) RetryDelivery(ctx context.Context, id string, repeat bool) 
 	}
 	// Whoever asks for this knows more about the host than we do.
 	to := d.Destination()
-	s.breakers.reset(Destination{Host: to.Host})
-	s.breakers.reset(to)
+	s.breakers.Reset(Destination{Host: to.Host})
+	s.breakers.Reset(to)
 	s.events.Deliveries.Publish(id)
 	return d, nil
 }

@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/retries"
 )
 
-// Delivery is one thing to send out when a run has ended: its answer, or word that there is none.
+// Delivery is one thing to send out for a run: its answer when it has ended, word that there is none, or a question to a person.
 type Delivery struct {
 	ID        string
 	RunID     string
@@ -24,6 +26,11 @@ type Delivery struct {
 	Channel   string // the channel to use …
 	To        string // … and the chat on it
 	Progress  string // what the channel posted there when the run began, as its Begin returned it; Send replaces it with the answer
+
+	// Of a delivery that asks a question in the chat, or says there that it needs no answer any more: which one. Progress is then what was
+	// posted when it was asked.
+	Question string
+	Closes   bool
 
 	ContentType string
 	Body        string
@@ -63,22 +70,11 @@ func (d *Delivery) remember(attempt Attempt) {
 	d.History = append(kept[:len(kept):len(kept)], attempt)
 }
 
-// Destination is where a delivery goes to, as far as that matters for when it can be sent.
-type Destination struct {
-	Host string // what may be slow or down as a whole: the origin of a callback, or a channel
-	Chat string // on a channel: what is written to one message at a time
-}
-
-// channelHost is how the host of a channel begins. Those of callbacks begin with a scheme.
-const channelHost = "channel/"
-
-// Channel is the name of the channel, "" of a callback.
-func (d Destination) Channel() string {
-	if channel, ok := strings.CutPrefix(d.Host, channelHost); ok {
-		return channel
-	}
-	return ""
-}
+// What stores use of package retries.
+type (
+	Destination = retries.Destination
+	Throttle    = retries.Throttle
+)
 
 // PerHost is how many deliveries to one host are under way at once, unless it is throttled.
 const PerHost = 16
@@ -86,7 +82,7 @@ const PerHost = 16
 // Destination tells where the delivery goes to.
 func (d *Delivery) Destination() Destination {
 	if d.Channel != "" {
-		return Destination{Host: channelHost + d.Channel, Chat: d.To}
+		return retries.OnChannel(d.Channel, d.To)
 	}
 	scheme, _, _ := strings.Cut(strings.ToLower(d.Callback), ":")
 	return Destination{Host: scheme + "://" + d.CallbackHost()}
@@ -228,6 +224,23 @@ type ProgressChannel interface {
 	Begin(ctx context.Context, to, text string) (progress string, err error)
 	// Withdraw removes what Begin posted: no answer takes its place.
 	Withdraw(ctx context.Context, to, progress string) error
+}
+
+// QuestionChannel is a Channel that can ask a question with buttons. On others it is asked as a text with a link.
+type QuestionChannel interface {
+	// Ask posts a question, and returns how to find it again: at most MaxProgress bytes. When somebody presses a button, the service sends
+	// an event with the id of the question and the number of the choice. Errors are those of Send.
+	Ask(ctx context.Context, to string, question ChannelQuestion) (posted string, err error)
+	// Close puts text in the place of a question that Ask posted, without buttons. Errors are those of Send.
+	Close(ctx context.Context, to, posted, text string) error
+}
+
+// ChannelQuestion is a question as a channel asks it.
+type ChannelQuestion struct {
+	ID      string
+	Text    string // has outside text in it, which is marked
+	Choices []string
+	Link    string // where it can be answered as well, "" if nowhere
 }
 
 // MaxProgress bounds what Begin returns.

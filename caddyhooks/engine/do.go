@@ -7,14 +7,15 @@ import (
 )
 
 // Do submits the run and waits for its end, on whatever node it is carried out. When ctx is done first, the run is
-// cancelled unless it has deliveries. An *RunnerUnreachableError says that the runner is unreachable, and that nothing was stored. For
+// cancelled unless it has deliveries, or is put aside: then it goes on, as it does when its time is over. An *RunnerUnreachableError says
+// that the runner is unreachable, and that nothing was stored. For
 // settings see Submit. The functions stored are called when the run is stored.
 func (e *Engine) Do(ctx context.Context, run *Run, settings int64, stored ...func()) (Outcome, error) {
 	if e.isStopping() {
 		return Outcome{}, ErrStopping
 	}
 	run.Owner = e.store.Node()
-	unreachable, rest, refused := e.runners.unreachable.refuses(e.config().runnerOf(run))
+	unreachable, rest, refused := e.runners.outages.Refuses(e.config().runnerOf(run))
 	if refused {
 		return Outcome{}, &RunnerUnreachableError{RetryAfter: rest}
 	}
@@ -50,15 +51,20 @@ func (e *Engine) Do(ctx context.Context, run *Run, settings int64, stored ...fun
 			return outcome, nil
 		case <-unreachable:
 			// The runner went away. If the run is with it just now, it will say so itself.
-			_ = e.ends.withdraw(run, unavailableOutcome(0, Account{Reason: "the runner is unreachable: it did not take on the last turns"}))
+			if !e.records.isAside(run.ID) {
+				_ = e.ends.withdraw(run, unavailableOutcome(0, Account{Reason: "the runner is unreachable: it did not take on the last turns"}))
+			}
 			unreachable, waits = nil, true
 		case <-timer.C:
+			if e.records.isAside(run.ID) {
+				return putAsideOutcome(run), nil
+			}
 			// A run that is being carried out has a deadline of its own. A store that fails is in the log; the run's time is up
 			// all the same.
 			_ = e.ends.withdraw(run, waitedOut(run, e.pauses.Of(e.config().startOf(run))))
 		case <-e.stopping:
 			// A turn that is under way has the drain time to end in; a run with deliveries stays queued for the next start.
-			if run.hasDeliveries() && !e.turns.isRunning(run.ID) {
+			if (run.hasDeliveries() || e.records.isAside(run.ID)) && !e.turns.isRunning(run.ID) {
 				return stoppedOutcome(), nil
 			}
 			if !run.hasDeliveries() {
@@ -78,7 +84,7 @@ func (e *Engine) Do(ctx context.Context, run *Run, settings int64, stored ...fun
 			waits = true
 			e.turns.tell(run.ID, unreachableOutcome()) // unless it was told already
 		case <-ctx.Done():
-			if run.hasDeliveries() {
+			if run.hasDeliveries() || e.records.isAside(run.ID) {
 				return Outcome{}, ctx.Err()
 			}
 			_ = e.ends.cancel(run, cancelledOutcome("The caller went away.", "the caller, who hung up"))

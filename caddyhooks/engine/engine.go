@@ -34,6 +34,7 @@ type Engine struct {
 	*node
 	*records
 	*deliveries
+	*questions
 	*runners
 
 	schemas *contract.Cache
@@ -60,6 +61,7 @@ func New(store Store) *Engine {
 	e.records = &records{node: n, turns: e.turns, runners: e.runners}
 	e.streams, e.minutes = newStreams(e.records), newMinutes(n)
 	e.leases = newLeases(n)
+	e.questions = &questions{node: n, events: e.events}
 	e.deliveries = newDeliveries(n, e.leases, e.minutes, e.events)
 	e.ends = &runEnds{node: n, turns: e.turns, streams: e.streams, pruner: e.pruner, minutes: e.minutes, events: e.events}
 	e.expirer = newExpirer(n, e.ends, e.runners)
@@ -145,7 +147,7 @@ func (e *Engine) submit(ctx context.Context, runs []*Run, terms Terms) error {
 	var duplicate *DuplicateError
 	switch {
 	case err == nil:
-		e.store.writes.note(writeRun, nil)
+		e.store.writes.Note(writeRun, nil)
 		for _, run := range runs {
 			e.metrics().RunAccepted(run)
 			e.minutes.RunAccepted(run.Hook, run.AcceptedAt)
@@ -158,7 +160,7 @@ func (e *Engine) submit(ctx context.Context, runs []*Run, terms Terms) error {
 		return err
 	default:
 		e.store.noteBroken(err)
-		e.store.writes.note(writeRun, err)
+		e.store.writes.Note(writeRun, err)
 		return fmt.Errorf("storing a run: %w", err)
 	}
 }

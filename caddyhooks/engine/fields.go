@@ -7,7 +7,7 @@ type Field[T any] struct {
 	At     func(*T) any // points to the value
 }
 
-// RunFields are the fields of a run. Never reuse a number or a name. The next free number is 62, the last 63; bolt uses what is missing.
+// RunFields are the fields of a run. Never reuse a number or a name. The next free number is 63, the last one; bolt uses what is missing.
 var RunFields = []Field[Run]{
 	{1, "", func(r *Run) any { return &r.ChatID }},
 	{2, "", func(r *Run) any { return &r.Hook }},
@@ -42,6 +42,7 @@ var RunFields = []Field[Run]{
 	{39, "client", func(r *Run) any { return &r.Client }},
 	{40, "keyHeader", func(r *Run) any { return &r.KeyHeader }},
 	{61, "requestId", func(r *Run) any { return &r.RequestID }},
+	{62, "sender", func(r *Run) any { return &r.Sender }},
 }
 
 // EndFields are those that a run has besides when it has ended. Numbers and names are others than those of RunFields, but for "message".

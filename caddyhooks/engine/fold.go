@@ -57,12 +57,6 @@ const foldLineSize = 80
 // first run is carried out whatever its size.
 const MaxFoldMessage = 1 << 20
 
-// FoldedRun is one of the runs that a turn carries out.
-type FoldedRun struct {
-	RunID      string
-	AcceptedAt time.Time
-}
-
 // runs are all that the claim is for, in their order.
 func (c *Claim) runs() []*Run {
 	if len(c.Folded) == 0 {

@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/storage"
 )
 
 // guardedStore is the store of an engine, and what is known about its failures.
@@ -19,7 +20,7 @@ type guardedStore struct {
 
 	broken     chan struct{} // closed when the store is known to be broken
 	brokenOnce sync.Once
-	writes     storeWrites
+	writes     storage.Writes
 }
 
 // context is for a call of the store that has to be made even if its cause is gone. One that does not return within a
@@ -71,12 +72,12 @@ func (s *guardedStore) isKnown(err error) bool {
 
 // insist does something again and again until the store, whose disk may be full, can do it, or the store is broken, or the
 // engine is stopped. What is not stored by then is done again after the next start.
-func (s *guardedStore) insist(config *Config, kind writeKind, runID string, do func(context.Context) error) error {
+func (s *guardedStore) insist(config *Config, kind storage.WriteKind, runID string, do func(context.Context) error) error {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		ctx, stop := s.context()
 		err := do(ctx)
 		stop()
-		s.writes.note(kind, err)
+		s.writes.Note(kind, err)
 		if err == nil || errors.Is(err, ErrClaimLost) || s.life.base.Err() != nil || s.noteBroken(err) {
 			return err
 		}
@@ -122,14 +123,7 @@ func (s *guardedStore) unreachableError() error {
 }
 
 // failing is why the store could not write what it was last asked to, lately; nil if it could.
-func (s *guardedStore) failing() error {
-	for kind := range s.writes.failed {
-		if failed := s.writes.failed[kind].Load(); failed != nil && time.Since(failed.at) < failureCounts {
-			return failed.err
-		}
-	}
-	return nil
-}
+func (s *guardedStore) failing() error { return s.writes.Failing() }
 
 // isBroken reports whether the store is broken, which only a restart can mend.
 func (s *guardedStore) isBroken() bool {
@@ -141,80 +135,6 @@ func (s *guardedStore) isBroken() bool {
 	}
 }
 
-// storeWrites knows whether the store could write what it was last asked to, for each kind of write: one that accepts runs and cannot store
-// their ends fails.
-type storeWrites struct {
-	failed [writeKinds]atomic.Pointer[failedWrite] // nil if the last one succeeded
-}
-
-type writeKind int
-
-const (
-	writeRun writeKind = iota
-	writeClaim
-	writeEnd
-	writeBack // a run goes back to the queue
-	writeDelivery
-	writeKinds
-)
-
-var writeKindNames = [writeKinds]string{"storing a run", "claiming runs", "storing the end of a run", "putting a run back",
-	"recording a delivery"}
-
-func (k writeKind) String() string { return writeKindNames[k] }
-
-type failedWrite struct {
-	at  time.Time
-	err error
-}
-
-// note notes how a write went. A store that is unreachable, or broken, is known by other signs.
-func (w *storeWrites) note(kind writeKind, err error) {
-	var broken *StoreBrokenError
-	switch failed := &w.failed[kind]; {
-	case err == nil && failed.Load() == nil:
-	case err == nil:
-		failed.Store(nil)
-	case errors.Is(err, ErrUnreachable), errors.Is(err, ErrClaimLost), errors.Is(err, context.Canceled), errors.As(err, &broken):
-	default:
-		failed.Store(&failedWrite{time.Now(), fmt.Errorf("%s: %w", kind, err)})
-	}
-}
-
-// failureCounts is how long a failed write counts if none of its kind is tried after it. A node that gets no requests because of it would
-// never find out that it can write again.
-const failureCounts = 30 * time.Second
-
-// Remote is a Store on another machine, which may be out of reach. Only such a store returns ErrUnreachable.
-type Remote interface {
-	// Outage tells since when the store cannot be reached, and why; cause is nil if it can be. changed is closed when that is
-	// different. While the store is unreachable each call returns ErrUnreachable at once.
-	Outage() (since time.Time, changed <-chan struct{}, cause error)
-}
-
-// OnDisk is a Store in a file system that may fill up.
-type OnDisk interface {
-	// Space is how many bytes the file system has, and how many of them are free.
-	Space() (free, total uint64, err error)
-}
-
-// Shared is a Store that several nodes may work with.
-type Shared interface {
-	// Nodes lists the nodes, this one among them, by their host.
-	Nodes(ctx context.Context) ([]Node, error)
-}
-
-// Node is a process that works with a shared store.
-type Node struct {
-	Name     string // of its own, another one after each start
-	Host     string
-	This     bool // it is the one that was asked
-	Silent   bool // it has not been seen for some seconds, and has not left: what it has claimed is taken on by others
-	JoinedAt time.Time
-	SeenAt   time.Time
-	Running  int // chats in which it carries out a run
-}
-
 // spaceIsLow tells how many bytes are free where the store is, if these are few: less than 2 GB, and less than a twentieth of all.
 func (s *guardedStore) spaceIsLow() (free uint64, low bool) {
 	const few, part = 2 << 30, 20
@@ -224,12 +144,6 @@ func (s *guardedStore) spaceIsLow() (free uint64, low bool) {
 	}
 	free, total, err := disk.Space()
 	return free, err == nil && free < few && free < total/part
-}
-
-// Refusal is why a store is unreachable that will not be back by itself.
-type Refusal interface {
-	error
-	IsRefusal()
 }
 
 // watch tells operators when the store goes away and when it is back, once each, and then calls back. Turns under way go on, until their

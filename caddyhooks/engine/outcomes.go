@@ -33,6 +33,12 @@ func waitedOut(run *Run, paused string) Outcome {
 			run.Timeout)}}
 }
 
+// putAsideOutcome is for a caller whose time is over while the run is put aside. It is not stored: the run goes on.
+func putAsideOutcome(run *Run) Outcome {
+	return Outcome{Status: TimedOut, Message: fmt.Sprintf("The run was not over within %d seconds. It goes on: ask for it by its id.",
+		int(run.Timeout.Seconds()))}
+}
+
 func unavailableOutcome(retryAfter time.Duration, account Account) Outcome {
 	return Outcome{Status: Failed, Failure: RunnerUnavailable, RetryAfter: max(retryAfter, 5*time.Second),
 		Message: "The agent is not available right now; try again later.", Account: account}

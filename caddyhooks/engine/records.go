@@ -56,6 +56,7 @@ func (f *records) get(ctx context.Context, id string) (*Record, error) {
 	if err == nil {
 		f.explainWait(record)
 		f.completeSteps(record)
+		record.noteAskedInTurn()
 	}
 	return record, err
 }
@@ -64,6 +65,27 @@ func (f *records) get(ctx context.Context, id string) (*Record, error) {
 func (f *records) unfinished(ctx context.Context, id string) bool {
 	unfinished, err := ask(ctx, f.store, func(ctx context.Context) (bool, error) { return f.store.Runs().Unfinished(ctx, id) })
 	return err == nil && unfinished
+}
+
+// noteAskedInTurn says of a run that is carried out that it waits for a person, if its agent does.
+func (r *Record) noteAskedInTurn() {
+	if r.Status == Running && r.asksInTurn() {
+		r.Status, r.WaitingFor = Waiting, waitingForAnswer(r.Questions[len(r.Questions)-1])
+	}
+}
+
+// asksInTurn reports whether the last question of a run is one that its agent asks in the middle of a turn, and is open.
+func (r *Record) asksInTurn() bool {
+	n := len(r.Questions)
+	return n > 0 && r.Questions[n-1].Answer == nil && r.Questions[n-1].Kind == AskPermission
+}
+
+// isAside reports whether a run is put aside, or was and has not ended: it goes on without its caller.
+func (f *records) isAside(id string) bool {
+	ctx, stop := f.store.context()
+	defer stop()
+	record, err := f.store.Runs().Get(ctx, id)
+	return err == nil && !record.Status.Ended() && len(record.Questions) > 0
 }
 
 // explainWait tells of a queued run that it is paused, that its runner is unreachable, whether the run was tried or not, or that it waits
@@ -79,7 +101,7 @@ func (f *records) explainWait(record *Record) {
 	if record.WaitingFor != "" {
 		return
 	}
-	record.WaitingFor = f.runners.unreachable.reasonFor(f.config().runnerOf(run))
+	record.WaitingFor = f.runners.outages.Reason(f.config().runnerOf(run))
 	if record.WaitingFor == "" && record.Attempts == 0 && run.Fold.IsSet() && time.Since(run.AcceptedAt) < run.Fold.Window {
 		record.WaitingFor = fmt.Sprintf("more runs of its hook and chat, for up to %s (fold)", run.Fold.Window)
 	}

@@ -55,6 +55,9 @@ type Run struct {
 	// that could have become several has one element here before that.
 	Together []Sibling
 
+	// Sender is by what the hook tells senders apart, if somebody is asked about new ones.
+	Sender string
+
 	// For operators alone: neither callers nor runners are told.
 	RequestID string // by which the sender knows the request, as NewRequestID makes it; "" if it gave none
 	Client    string // the address of the caller, "" if it is unknown
@@ -119,27 +122,23 @@ type Key struct {
 	AnyBody bool // a repeated request is one whatever its body
 }
 
-// Action says what the caller of a run gets back.
-type Action string
-
-const (
-	Wake  Action = "wake"  // an acknowledgement only
-	Agent Action = "agent" // a run id, or the answer itself
-)
-
-// Status is where a run is. It is queued, running, possibly queued and running again, and then one of the others, which
+// Status is where a run is. It is queued, running, possibly waiting, queued and running again, and then one of the others, which
 // are final.
 type Status string
 
 const (
 	Queued    Status = "queued"
 	Running   Status = "running"
+	Waiting   Status = "waiting" // put aside for a question
 	Completed Status = "completed"
 	Failed    Status = "failed"
 	TimedOut  Status = "timed_out"
 	Cancelled Status = "cancelled"
 	Expired   Status = "expired" // no runner took it on within its queue time
 )
+
+// Statuses are all of them.
+var Statuses = []Status{Queued, Running, Waiting, Completed, Failed, TimedOut, Cancelled, Expired}
 
 // Outcome is how a run ended.
 type Outcome struct {
@@ -171,7 +170,7 @@ const (
 )
 
 // Ended reports whether the status is final.
-func (s Status) Ended() bool { return s != Queued && s != Running }
+func (s Status) Ended() bool { return s != Queued && s != Running && s != Waiting }
 
 // ForgetsKey reports whether the key of a run that ended like this can be used again: there is no answer that a repeated
 // request could be given.

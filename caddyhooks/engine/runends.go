@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -23,7 +25,7 @@ type runEnds struct {
 
 // newEnd is the end of runs that share an outcome.
 func (n *runEnds) newEnd(runs []*Run, outcome Outcome) End {
-	outcome.Account = outcome.Account.bounded()
+	outcome.Account = outcome.Account.Bounded()
 	return End{Outcome: outcome, Deliveries: n.config().deliveriesOfAll(runs, outcome)}
 }
 
@@ -32,7 +34,7 @@ func (n *runEnds) putBack(claim *Claim, session Session) {
 	ctx, stop := n.store.context()
 	defer stop()
 	_, err := n.store.Runs().End(ctx, claim, End{Requeue: true, Session: session}, Batch{})
-	n.store.writes.note(writeBack, err)
+	n.store.writes.Note(writeBack, err)
 	if err != nil {
 		n.store.failed("putting a run back failed", err, zap.String("run_id", claim.Run.ID))
 	}
@@ -162,7 +164,14 @@ func (n *runEnds) attemptsOf(run *Run) int {
 func (n *runEnds) cancel(run *Run, outcome Outcome) error {
 	by := outcome.Account.CancelledBy
 	for range 3 {
-		err := n.withdraw(run, outcome)
+		questions, err := n.openQuestions(run)
+		if err != nil {
+			return err
+		}
+		err = n.withdraw(run, outcome, questions...)
+		if err == nil {
+			n.abandonAll(run, questions)
+		}
 		if !errors.Is(err, ErrClaimLost) {
 			return err
 		}
@@ -178,13 +187,39 @@ func (n *runEnds) cancel(run *Run, outcome Outcome) error {
 	return nil
 }
 
-// withdraw ends a run that is queued. ErrClaimLost says that it is not.
-func (n *runEnds) withdraw(run *Run, outcome Outcome) error {
+// openQuestions are those that a run is put aside for, with what the engine knows of them.
+func (n *runEnds) openQuestions(run *Run) (open []*Question, err error) {
+	ctx, stop := n.store.context()
+	defer stop()
+	record, err := n.store.Runs().Get(ctx, run.ID)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		n.store.failed("looking for the questions of a run failed", err, zap.String("run_id", run.ID))
+		return nil, err
+	}
+	if err == nil && !record.Status.Ended() {
+		open = slices.DeleteFunc(slices.Clone(record.Questions), func(q *Question) bool { return q.Answer != nil })
+	}
+	return open, nil
+}
+
+// abandonAll tells the agent to give up what it has taken on for a run that was cancelled.
+func (n *runEnds) abandonAll(run *Run, open []*Question) {
+	for _, q := range open {
+		var before aside
+		if json.Unmarshal(q.State, &before) == nil {
+			n.abandon(n.config(), run, before.TakenOn)
+		}
+	}
+}
+
+// withdraw ends a run that is queued, or put aside for questions that are closed with it. ErrClaimLost says that it is neither.
+func (n *runEnds) withdraw(run *Run, outcome Outcome, open ...*Question) error {
 	end := n.newEnd([]*Run{run}, outcome)
+	end.Deliveries = append(end.Deliveries, n.config().closings(open)...)
 	ctx, stop := n.store.context()
 	defer stop()
 	_, err := n.store.Runs().End(ctx, &Claim{Run: run}, end, Batch{})
-	n.store.writes.note(writeEnd, err)
+	n.store.writes.Note(writeEnd, err)
 	if err == nil {
 		n.endProgress(run)
 		n.conclude(run, end, ending{attempts: n.attemptsOf(run)})

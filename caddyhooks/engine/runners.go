@@ -6,39 +6,26 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/account"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/runnerstate"
 )
 
-// RunnerState is how a runner fares, as far as this node knows since it was started. Health, metrics, the overview, the page and the
-// command line all tell this and nothing else.
-type RunnerState struct {
-	Name        string
-	State       string    // one of the constants below
-	Since       time.Time // when it did not take on the first turn, if it takes on none …
-	Cause       string    // … and why it did not take on the last one, for operators
-	InFlight    int       // calls of the runner that are under way
-	LastError   string    // of the last call that failed, on one line, for operators
-	LastErrorAt time.Time
-	LastOK      time.Time // when a call was last answered
-}
+// RunnerState is how a runner fares: see runnerstate.State.
+type RunnerState = runnerstate.State
 
 // The states of runners.
 const (
-	RunnerOK          = "ok"          // it answered the last turn that it took on
-	RunnerFailing     = "failing"     // it took on the last turn, and did not answer it: LastError says why
-	RunnerUnreachable = "unreachable" // it could not be reached for the last turn, and its runs wait
-	RunnerBusy        = "busy"        // it was too busy for each of the last turns, and its runs wait
-	RunnerUnknown     = "unknown"     // it had no turn so far, or has not taken on the last one, and no other turn was tried since
+	RunnerOK          = runnerstate.OK
+	RunnerFailing     = runnerstate.Failing
+	RunnerUnreachable = runnerstate.Unreachable
+	RunnerBusy        = runnerstate.Busy
+	RunnerUnknown     = runnerstate.Unknown
 )
-
-// IsUp reports whether the runner takes on turns, as far as is known.
-func (s *RunnerState) IsUp() bool { return s.State != RunnerUnreachable && s.State != RunnerBusy }
 
 // ErrTryUnderWay is returned by Try while another try of the runner is under way.
 var ErrTryUnderWay = errors.New("a try of this runner is under way")
@@ -46,92 +33,9 @@ var ErrTryUnderWay = errors.New("a try of this runner is under way")
 // runners calls the runners of the configuration in force, and knows how they fare.
 type runners struct {
 	*node
-	unreachable unreachableRunners
-	states      runnerStates
-	workerFree  chan struct{} // there may be work for a worker
-}
-
-// runnerStates are notes on the calls of runners. They outlive reloads, by the name of the runner.
-type runnerStates struct {
-	mu    sync.Mutex
-	known map[string]*runnerNotes
-}
-
-type runnerNotes struct {
-	inFlight    int
-	trying      bool
-	lastError   string
-	lastErrorAt time.Time
-	lastOK      time.Time
-}
-
-// get returns the notes on a runner. It is called under the lock.
-func (s *runnerStates) get(name string) *runnerNotes {
-	notes := s.known[name]
-	if notes == nil {
-		if s.known == nil {
-			s.known = make(map[string]*runnerNotes)
-		}
-		notes = new(runnerNotes)
-		s.known[name] = notes
-	}
-	return notes
-}
-
-// begin notes that a call begins.
-func (s *runnerStates) begin(name string) {
-	s.mu.Lock()
-	s.get(name).inFlight++
-	s.mu.Unlock()
-}
-
-// answered notes that a call is over and was answered.
-func (s *runnerStates) answered(name string) {
-	now := time.Now()
-	s.mu.Lock()
-	notes := s.get(name)
-	notes.inFlight--
-	notes.lastOK = now
-	s.mu.Unlock()
-}
-
-// failed notes that a call is over without an answer. The text is "" if that is not the runner's fault.
-func (s *runnerStates) failed(name, text string) {
-	now := time.Now()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	notes := s.get(name)
-	notes.inFlight--
-	if text != "" {
-		notes.lastError, notes.lastErrorAt = text, now
-	}
-}
-
-// beginTry reports false if a try is under way.
-func (s *runnerStates) beginTry(name string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	notes := s.get(name)
-	if notes.trying {
-		return false
-	}
-	notes.trying = true
-	return true
-}
-
-func (s *runnerStates) endTry(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.get(name).trying = false
-}
-
-// forget drops the notes on runners that are gone and have no calls under way. It looks at all of them: there are few.
-func (s *runnerStates) forget(config *Config) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	maps.DeleteFunc(s.known, func(name string, notes *runnerNotes) bool {
-		return config.Runners[name] == nil && notes.inFlight == 0 && !notes.trying
-	})
+	outages    runnerstate.Outages
+	calls      runnerstate.Calls
+	workerFree chan struct{} // there may be work for a worker
 }
 
 // RunnerStates tells how the runners fare that are configured, and those that are gone and still have turns under way, sorted
@@ -141,22 +45,11 @@ func (r *runners) RunnerStates() []RunnerState {
 	if config == nil { // nothing is attached yet
 		return nil
 	}
-	r.states.forget(config)
-	r.states.mu.Lock()
-	notes := make(map[string]runnerNotes)
-	for name := range config.Runners {
-		notes[name] = runnerNotes{}
-	}
-	for name, known := range r.states.known {
-		notes[name] = *known
-	}
-	r.states.mu.Unlock()
-	states := make([]RunnerState, 0, len(notes))
-	for _, name := range slices.Sorted(maps.Keys(notes)) {
-		n := notes[name]
-		state := RunnerState{Name: name, InFlight: n.inFlight, LastError: n.lastError, LastErrorAt: n.lastErrorAt, LastOK: n.lastOK}
-		state.State, state.Since, state.Cause = r.unreachable.stateOf(name)
-		states = append(states, state)
+	r.calls.Forget(config.hasRunner)
+	states := r.calls.States(slices.Collect(maps.Keys(config.Runners)))
+	for i := range states {
+		state := &states[i]
+		state.State, state.Since, state.Cause = r.outages.State(state.Name)
 	}
 	return states
 }
@@ -164,11 +57,11 @@ func (r *runners) RunnerStates() []RunnerState {
 // noteCall notes how a call of a runner ended.
 func (r *runners) noteCall(ctx context.Context, name string, runner Runner, turn *Turn, err error) {
 	turned := RunnerOK
-	if err == nil {
-		r.states.answered(name)
+	if takenOn := (*TakenOnError)(nil); err == nil || errors.As(err, &takenOn) {
+		r.calls.Answered(name)
 	} else {
 		text := callError(ctx, runner, turn, err)
-		r.states.failed(name, text)
+		r.calls.Failed(name, text)
 		turned = RunnerFailing
 		if unavailable := (*UnavailableError)(nil); text == "" || errors.As(err, &unavailable) {
 			turned = "" // it was not taken on, or somebody ended it
@@ -176,9 +69,9 @@ func (r *runners) noteCall(ctx context.Context, name string, runner Runner, turn
 	}
 	switch config := r.config(); {
 	case config.Runners[name] == nil: // it was the last turn of a runner that a reload took away
-		r.states.forget(config)
+		r.calls.Forget(config.hasRunner)
 	case turned != "":
-		r.unreachable.ended(name, turned)
+		r.outages.Ended(name, turned)
 	}
 }
 
@@ -194,10 +87,7 @@ func callError(ctx context.Context, runner Runner, turn *Turn, err error) string
 			text = fmt.Sprintf("the runner did not answer within %v", turn.Timeout) + lastWordsIn(err)
 		}
 	}
-	if redactor, ok := runner.(Redactor); ok {
-		text = redactor.Redact(text) // before a secret can be cut in two
-	}
-	return oneline.Of(text, maxReason)
+	return redactOf(runner).Line(text, account.MaxReason)
 }
 
 // tryMessage is what a runner is told to see whether it works.
@@ -215,10 +105,10 @@ func (r *runners) Try(ctx context.Context, name string) (Reply, error) {
 	if r.isStopping() {
 		return Reply{}, ErrStopping
 	}
-	if !r.states.beginTry(name) {
+	if !r.calls.BeginTry(name) {
 		return Reply{}, ErrTryUnderWay
 	}
-	defer r.states.endTry(name)
+	defer r.calls.EndTry(name)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(r.base, func() { cancel(ErrStopping) })()
@@ -232,7 +122,7 @@ func (r *runners) Try(ctx context.Context, name string) (Reply, error) {
 	var unavailable *UnavailableError
 	switch {
 	case errors.As(err, &unavailable):
-		r.unreachable.doubt(name, unavailable)
+		r.outages.Doubt(name, refusalOf(unavailable))
 	case ctx.Err() == nil:
 		r.tookOn(name)
 	}
@@ -242,8 +132,8 @@ func (r *runners) Try(ctx context.Context, name string) (Reply, error) {
 		}
 		return Reply{}, err
 	}
-	if redactor, ok := runner.(Redactor); ok {
-		reply.Text = redactor.Redact(reply.Text)
+	if redact := redactOf(runner); redact != nil {
+		reply.Text = redact(reply.Text)
 	}
 	return reply, nil
 }
@@ -260,14 +150,14 @@ func (e *tryError) Unwrap() error { return e.err }
 // call calls the runner once. A panic of the runner is an error. A turn that stays with the runner for a while after it was
 // sent has been taken on, which is good to know while the runner counts as unreachable.
 func (r *runners) call(ctx context.Context, name string, runner Runner, turn Turn) (reply Reply, err error) {
-	r.states.begin(name)
+	r.calls.Begin(name)
 	defer func() {
 		if p := recover(); p != nil {
 			err = newPanicError("the runner", p)
 		}
 		r.noteCall(ctx, name, runner, &turn, err)
 	}()
-	ended, refused := r.unreachable.tryAgain(name)
+	ended, refused := r.outages.TryAgain(name)
 	if refused {
 		defer ended()
 	}
@@ -289,7 +179,7 @@ func (r *runners) call(ctx context.Context, name string, runner Runner, turn Tur
 
 // tookOn notes that a runner took on a turn. If it was unreachable, its runs can go on.
 func (r *runners) tookOn(name string) {
-	if unreachable, back := r.unreachable.takenOn(name); back {
+	if unreachable, back := r.outages.TakenOn(name); back {
 		r.log().Info("the runner is back; its runs go on", zap.String("runner", name), zap.Duration("unreachable", unreachable))
 		signal(r.workerFree)
 	}
@@ -297,7 +187,7 @@ func (r *runners) tookOn(name string) {
 
 // gone notes that a run was found whose runner is not configured any more. The others need not wait for it either.
 func (r *runners) gone(name string) {
-	if r.unreachable.gone(name) {
+	if r.outages.Gone(name) {
 		signal(r.workerFree)
 	}
 }
@@ -307,7 +197,7 @@ func (r *runners) refused(config *Config, run *Run, name string, err *Unavailabl
 	if r.config().Runners[name] == nil {
 		return
 	}
-	opened, news := r.unreachable.failed(name, err, start)
+	opened, news := r.outages.Failed(name, refusalOf(err), start)
 	if news {
 		config.Log.Warn("the runner cannot be reached", zap.String("runner", name), zap.String("run_id", run.ID), zap.Error(err))
 	}
@@ -321,14 +211,14 @@ func (r *runners) refused(config *Config, run *Run, name string, err *Unavailabl
 // changed is called when another config is in force: its runners may be others.
 func (r *runners) changed() {
 	config := r.config()
-	r.unreachable.reset(config)
-	r.states.forget(config)
+	r.outages.Reset(config.hasRunner)
+	r.calls.Forget(config.hasRunner)
 }
 
 // expired is the end of a run that no runner took on in time.
 func (r *runners) expired(run *Run) Outcome {
 	reason := fmt.Sprintf("no runner took the run on within its queue time of %v", run.QueueTime)
-	if cause := r.unreachable.causeFor(r.config().runnerOf(run)); cause != "" {
+	if cause := r.outages.Cause(r.config().runnerOf(run)); cause != "" {
 		reason += ": " + cause
 	} else if paused := r.pauses.Of(r.config().startOf(run)); paused != "" {
 		reason += ": " + paused

@@ -4,15 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/runnerstate"
 )
 
-// A Store keeps runs and their deliveries until they are pruned, idempotency keys, the sessions of chats, the live settings with
-// their last changes, documents, and what was counted in the last minutes.
+// A Store keeps runs with their questions and deliveries until they are pruned, idempotency keys, the sessions of chats, the live settings
+// with their last changes, documents, and what was counted in the last minutes.
 //
 // Several nodes may work on the same data: each opens it and gets a Store of its own. Any node accepts runs, claims them,
 // ends them and sends deliveries; Watch tells a node about changes that other nodes made. All times are those of one
@@ -42,6 +43,7 @@ type Store interface {
 	Sessions() Sessions
 	Settings() Settings
 	Documents() Documents
+	Questions() Questions
 	Minutes() Minutes
 	Watch() Watch
 	Streams() Streams
@@ -101,6 +103,11 @@ type Runs interface {
 	// done. An End that is repeated with the same token, since its answer was lost, does nothing and returns nil. claim.Run is the whole run,
 	// as Claim or Get gave it out; its input is kept for as long as its History says. The next batch may hold the run that was requeued.
 	//
+	// With end.Question the run is put aside: it is Waiting, at the head of its chat, until the question is answered or its time is over. It
+	// does not count as queued, Resume does not end its wait, and it is not overdue, also not later. No run that has a Fold is put aside. If
+	// the question was answered before it was asked, the run is queued at once. A claim without a token ends a run that is put aside, too.
+	// Claim.Questions of the next claim are all questions of the run. A delivery that the run has already stays as it is.
+	//
 	// The runs that are folded into a claim end with it, in the same step and with the same outcome, or go back with it in
 	// their order, to be folded again. Only the first is a past turn of the chat.
 	End(ctx context.Context, claim *Claim, end End, next Batch) (claims []*Claim, err error)
@@ -121,7 +128,7 @@ type Runs interface {
 	// Get returns what is known about a run, or ErrNotFound.
 	Get(ctx context.Context, id string) (*Record, error)
 
-	// Unfinished reports whether a run is queued or being carried out. It is asked for every caller that waits, so it should be
+	// Unfinished reports whether a run is queued, put aside or being carried out. It is asked for every caller that waits, so it should be
 	// quicker than Get.
 	Unfinished(ctx context.Context, id string) (bool, error)
 
@@ -142,21 +149,15 @@ type Runs interface {
 	// that of the first, and Followers are the others.
 	Past(ctx context.Context, chat string, turns, bytes int) ([]*Record, error)
 
-	// Queued is how many runs wait to be carried out, on whatever node. It takes no longer if there are many.
+	// Queued is how many runs wait to be carried out, on whatever node, without those that are put aside. It takes no longer if there are
+	// many.
 	Queued(ctx context.Context) (int, error)
 
 	// Backlog is the same and more. It takes no longer if there are many runs either.
 	Backlog(ctx context.Context) (Backlog, error)
 }
 
-// Backlog is what there is to do, on whatever node.
-type Backlog struct {
-	Queued  int
-	Running int
-	Oldest  time.Duration // since the oldest of the queued runs was accepted, 0 if there is none
-}
-
-// Deliveries keeps the deliveries of ended runs until those are pruned.
+// Deliveries keeps the deliveries of runs until those are pruned.
 type Deliveries interface {
 	// Claim hands out pending deliveries that are due, the one that has been due for longest first, for a lease. wait is how
 	// long until there is more, negative if that is not a question of time; leases of others do not count. No more than PerHost to one host
@@ -204,79 +205,6 @@ type Deliveries interface {
 	CountByChannel(ctx context.Context) (map[string]Undelivered, error)
 }
 
-// Undelivered is how many deliveries have not arrived.
-type Undelivered struct{ Pending, Dead int }
-
-// MaxCounted is how many deliveries a store may look at to count them.
-const MaxCounted = 10_000
-
-// Commits is a Store that has transactions of its own, and tells of them.
-type Commits interface {
-	// OnCommit registers callback, which is called after each transaction with the number of calls that shared it. It must not block.
-	OnCommit(callback func(changes int, took time.Duration))
-}
-
-// Sessions keeps which session each runner goes on with in each chat. Runs.End stores them: the last one that a runner has named
-// for a chat is in force. Nothing but a runner reads them, so a store that finds one damaged has none.
-type Sessions interface {
-	// Get returns the session of a runner in a chat, "" if there is none.
-	Get(ctx context.Context, runner, chat string) (id string, err error)
-}
-
-// Session is the conversation on the side of an agent that a turn was part of.
-type Session struct {
-	Runner string // the name of the runner, also if the run does not name one
-	ID     string // as the agent calls it, at most MaxSession bytes; "" is none
-}
-
-// Settings keeps the live settings, in whatever form their owner gives them. Each change makes a new revision; the first
-// one is 1, and 0 says that nothing was saved yet.
-type Settings interface {
-	// Load returns the settings that were saved last, nil if none were, and their revision.
-	Load(ctx context.Context) (settings []byte, revision int64, err error)
-
-	// Revision is the revision in force, on whatever node it was saved.
-	Revision(ctx context.Context) (int64, error)
-
-	// Save stores settings that were made from a revision, if it is still the last one. ErrSettingsChanged says that it is
-	// not. A description of the change, in whatever form, is stored in the same step, unless it is nil.
-	Save(ctx context.Context, settings, description []byte, from int64) (revision int64, err error)
-
-	// Changes returns the changes that were saved with a description, the newest first, and at most the last KeptChanges of
-	// them. For next see Runs.List.
-	Changes(ctx context.Context, limit int, cursor string) (page []SettingsChange, next string, err error)
-}
-
-// SettingsChange is a change of the live settings that was saved.
-type SettingsChange struct {
-	Revision    int64 // that it made
-	At          time.Time
-	Description []byte
-}
-
-// KeptChanges is how many changes of the settings a store keeps. The oldest go first.
-const KeptChanges = 1000
-
-// Watch tells a node about changes, by whatever node they were made. Word comes soon after the change, may come without
-// cause, and several changes may share one word.
-type Watch interface {
-	// Claimable receives word when there may be runs to claim. A node whose End leaves some to others need not hear of them
-	// itself.
-	Claimable() <-chan struct{}
-
-	// Cancelled receives word when somebody wants a run of this node to be cancelled. Runs.Renew tells which.
-	Cancelled() <-chan struct{}
-
-	// Due receives word when there may be deliveries to claim now. A node need not hear of its own Settle.
-	Due() <-chan struct{}
-
-	// SettingsChanged receives word when there may be a new revision of the settings.
-	SettingsChanged() <-chan struct{}
-
-	// Ended returns a channel that is closed when a run ends after this call, and for no other cause, until stop is called.
-	Ended(id string) (ended <-chan struct{}, stop func())
-}
-
 // A StoreOpener is the configuration of a store. Openers with the same key open the same data, and a process opens it
 // once; instance is the name of the hooks instance that the store is for.
 type StoreOpener interface {
@@ -294,101 +222,11 @@ type Terms struct {
 	Refuse error
 }
 
-// Limits bound what a store holds; 0 is no limit.
-type Limits struct {
-	Queue     int           // queued runs of all chats
-	Chat      int           // queued runs of one chat
-	Retention time.Duration // how long ended runs are kept
-	Keys      int           // how many idempotency keys are kept …
-	KeyAge    time.Duration // … and for how long
-
-	History      time.Duration // how long ended runs keep their input, at most; NoHistory is not at all
-	HistoryBytes int64         // how many bytes of it all ended runs keep together
-}
-
-// NoHistory is a History that keeps nothing.
-const NoHistory time.Duration = -1
-
-// HistoryOf is how long after its end a run keeps its input. If it is not limited, the answer is that of the run.
-func (l *Limits) HistoryOf(own time.Duration) time.Duration {
-	if l.History == 0 {
-		return own
-	}
-	return min(own, l.History)
-}
-
-// KeyExpired reports whether the key of a run that was accepted at a time need not be known any more. If that time is still
-// to come, then the clock has been set back since; it must not lie ahead by more than the age of a key, or the key could
-// stay for years.
-func (l *Limits) KeyExpired(acceptedAt, now time.Time) bool {
-	return l.KeyAge > 0 && now.Sub(acceptedAt).Abs() > l.KeyAge
-}
-
-// Batch is how many runs to claim at most, and for how long they stay with their node unless it renews them.
-type Batch struct {
-	Max     int
-	Bounds  []Bound
-	Without []string // chats of which no run is claimed, MaxWithout at most
-	Lease   time.Duration
-}
-
-// MaxWithout is how many chats a batch may leave out. A store passes over them one by one.
-const MaxWithout = 100
-
-// Bound is how many runs of some runners, or of some hooks, a batch may have, those together. Runners go by the names that
-// runs have. Runs that are folded into one turn count as one.
-type Bound struct {
-	Runners []string
-	Hooks   []string
-	AtMost  int
-}
-
-// DeliveryBatch is how many deliveries to claim at most, and for how long.
-type DeliveryBatch struct {
-	Max   int
-	Lease time.Duration
-
-	// If a host is named, only deliveries to it are claimed that have been due for DueFor at least, however many are under
-	// way and whether the host is throttled or not.
-	Host   string
-	DueFor time.Duration
-}
-
 // The longest pauses that an engine asks for, of a run before it is handed out again and of a delivery. If data that a store
 // opens has a longer one, then the clock was set back.
 const (
-	LongestRunPause      = longestRetryAfter
+	LongestRunPause      = runnerstate.LongestRetryAfter
 	LongestDeliveryPause = 24 * time.Hour
-)
-
-// Throttle bounds the deliveries that are handed out to a host or to a chat of a channel. It replaces the one before it,
-// and is forgotten when nothing is pending for the host or the chat any more. The zero values lift it.
-type Throttle struct {
-	To     Destination   // a host, or with Chat set only that chat
-	AtOnce int           // how many may be under way at once, 0 for PerHost; of no account for a chat
-	Pause  time.Duration // hand out none for so long
-}
-
-// PausedHost is a host or a channel that is throttled with a pause.
-type PausedHost struct {
-	Host  string // as Destination has it
-	Until time.Time
-}
-
-// DeliveryWait is why a delivery is not handed out now.
-type DeliveryWait struct {
-	Until time.Time // it is not handed out before; zero if that depends on other deliveries
-	For   Obstacle
-}
-
-// Obstacle is what stands between a delivery and its next attempt.
-type Obstacle string
-
-const (
-	NoObstacle   Obstacle = ""     // but for its own schedule
-	EarlierOne   Obstacle = "chat" // an earlier delivery to the same chat
-	PauseOfHost  Obstacle = "host" // a throttle of its host, with a pause
-	OthersOfHost Obstacle = "room" // as many to its host are under way as may be
 )
 
 // Claim is the right to carry out a run.
@@ -401,6 +239,7 @@ type Claim struct {
 	Waits     int           // how often in a row it was put back to wait
 	Awaited   bool          // a caller waits for the answer, and its node is alive
 	Folded    []*Run        // that this turn carries out too, in their order; Attempt and the rest hold for them as well, but for Waited
+	Questions []*Question   // of the run so far, in their order
 }
 
 // Cancellation is somebody's wish that a claimed run be cancelled.
@@ -410,9 +249,9 @@ type Cancellation struct {
 	By    string // as Runs.Cancel was told
 }
 
-// overdue reports whether nobody took the run on within its queue time.
+// overdue reports whether nobody took the run on within its queue time. Somebody did if it has questions.
 func (c *Claim) overdue() bool {
-	return c.Run.QueueTime > 0 && c.Waited > c.Run.QueueTime && !c.Awaited && (c.Attempt == 1 || c.Waits > 0)
+	return c.Run.QueueTime > 0 && c.Waited > c.Run.QueueTime && !c.Awaited && (c.Attempt == 1 || c.Waits > 0) && len(c.Questions) == 0
 }
 
 // End is how a run ends, or goes back to the queue.
@@ -431,6 +270,10 @@ type End struct {
 	// With Requeue: the reason why the run is not handed out again before the pause is over, "" if it may be at once.
 	WaitingFor string
 	Pause      time.Duration
+
+	// With Requeue: the run is put aside for this question, which may be one that it was put aside for before and that is still open. Pause,
+	// if it is not 0, is after how long the run is handed out although nobody has answered. Deliveries are stored too.
+	Question *Question
 }
 
 // Started is how often a run was started, and when last, if it ends like this under a claim.
@@ -477,10 +320,11 @@ type Record struct {
 	Attempts   int
 	StartedAt  time.Time // of the last attempt
 	FinishedAt time.Time
-	WaitingFor string      // why it is not carried out yet, while it is put back to wait; possibly until it is claimed
+	WaitingFor string      // why it is not carried out yet, while it is put back to wait or put aside; possibly until it is claimed
 	Paused     string      // why an operator's pause keeps it queued, for operators; a store does not know
 	Outcome    Outcome     // once it has ended
 	Steps      []Step      // once it has ended: as End had them
+	Questions  []*Question // that the run had so far; lists leave them out
 	AgainAs    string      // the id of the run that was last started as this one again, "" if none was
 	Deliveries []*Delivery // without their bodies
 
@@ -522,7 +366,7 @@ func (r *Record) OverSince() time.Time {
 // Listed is the record as a list shows it.
 func (r *Record) Listed() *Record {
 	listed := *r
-	listed.Run, listed.Kept, listed.AgainAs, listed.Deliveries, listed.Steps = r.Run.Kept(), KeptNothing, "", nil, nil
+	listed.Run, listed.Kept, listed.AgainAs, listed.Deliveries, listed.Steps, listed.Questions = r.Run.Kept(), KeptNothing, "", nil, nil, nil
 	listed.Outcome.Text, listed.Outcome.JSON = "", nil
 	account := &listed.Outcome.Account
 	account.LastAnswer, account.ValidationErrors, account.Permissions, account.MorePermissions = "", nil, nil, 0
@@ -638,52 +482,14 @@ func (e *DuplicateError) Error() string {
 	return fmt.Sprintf("run %s was accepted with the same key", e.First.ID)
 }
 
-// StoreBrokenError says that a store is broken.
-type StoreBrokenError struct {
-	Reason string
-	Stack  []byte // of the panic that broke it; for the log alone
-}
-
-func (e *StoreBrokenError) Error() string { return "the store is broken: " + e.Reason }
-
 var (
 	ErrQueueFull       = errors.New("the queue is full")
 	ErrChatFull        = errors.New("the queue of this chat is full")
 	ErrStopping        = errors.New("the engine is stopping")
 	ErrNotFound        = errors.New("there is no such run")
-	ErrClaimLost       = errors.New("the claim was lost")
 	ErrSettingsChanged = errors.New("the live settings were changed meanwhile")
 	ErrUnderWay        = errors.New("the delivery is under way")
 	ErrDelivered       = errors.New("the delivery has arrived already")
 	ErrRunAgain        = errors.New("the run was run again already")
 	ErrCursor          = errors.New("the cursor is not one of this list")
-
-	// ErrUnreachable says that a store on another machine cannot be reached now. Whether a call that changes something was carried out is
-	// not known then.
-	ErrUnreachable = errors.New("the store cannot be reached")
 )
-
-// A BackedUpStore can be copied while nodes work with it. Not every store can: some have tools of their own for that.
-type BackedUpStore interface {
-	// StartBackup begins a copy of all that was stored before it was called, for an instance of this name. There is one at a
-	// time; ErrBackupUnderWay says that there is another.
-	StartBackup(instance string) (Backup, error)
-}
-
-// Backup is a copy of a store as it was at one moment. It has secrets in it.
-type Backup interface {
-	// Size is how many bytes WriteTo writes.
-	Size() int64
-
-	// Context is done when the copy has to end, because the store closes or needs the copy out of its way.
-	Context() context.Context
-
-	// WriteTo writes the copy. It returns soon after the context is done, if w does.
-	io.WriterTo
-
-	// Close lets go of the store.
-	Close() error
-}
-
-// ErrBackupUnderWay is why a second backup does not begin.
-var ErrBackupUnderWay = errors.New("another backup is under way")

@@ -35,6 +35,9 @@ func newStreams(f *records) *stream.Hub {
 			if err != nil {
 				return "", err
 			}
+			if record.Status == Waiting && record.asksInTurn() {
+				return stream.Running, nil
+			}
 			return string(record.Status), nil
 		},
 		Lasts:       func(err error) bool { return errors.Is(err, ErrNotFound) || f.store.noteBroken(err) },

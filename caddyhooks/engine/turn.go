@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/account"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/runnerstate"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/stream"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/contract"
 )
@@ -18,11 +20,23 @@ type attempt struct {
 	config   *Config
 	claim    *Claim
 	deadline *deadline
-	steps    *stepNotes
+	steps    *account.Steps
 	notes    *replyNotes
 	chat     *chatOfTurn    // nil without memory
 	writer   *stream.Writer // of what the runner says; repairs have none
 	began    time.Time
+
+	// Of a run that was put aside before.
+	recorded []string // answers that the agent gave then, and that are not asked for again
+	takenOn  string   // what the runner needs to find the turn again that the agent has taken on
+	input    string   // what a person told the agent
+
+	replies []string // the answers of the agent so far, with those that were recorded
+
+	mu         sync.Mutex
+	offered    bool        // the agent was told where it can answer the next question
+	asked      int         // questions in the middle of the turn …
+	unanswered []*Question // … and those of them that are still open when it ends
 }
 
 // carryOutTurn carries out the turn and sees to it that the answer fits the schema. The error is why there is no answer. A
@@ -46,7 +60,7 @@ func (p *workerPool) carryOutTurn(ctx context.Context, a *attempt) (outcome Outc
 		RunID: run.ID, ChatID: run.ChatID, Action: run.Action, Hook: run.Hook, Name: run.Name,
 		Message: FoldMessage(a.claim.runs()), Folded: a.claim.forTurn(), Tier: run.TurnTier(), MemoryPreset: run.MemoryPreset,
 		ResponseSchema: run.Schema, Metadata: run.Metadata, Timeout: run.Timeout, TraceParent: run.TraceParent,
-		Chat: a.chat.forTurn(), Deadline: a.deadline.at, Sent: a.deadline.sent,
+		Chat: a.chat.forTurn(), Deadline: a.deadline.when(), Sent: a.deadline.sent,
 	}
 	if run.Schema != nil {
 		if schema, err = p.schemas.Compile(run.Schema); err != nil {
@@ -55,6 +69,9 @@ func (p *workerPool) carryOutTurn(ctx context.Context, a *attempt) (outcome Outc
 		turn.System = schema.Instructions()
 	}
 	reply, err := p.turn(ctx, a, turn)
+	if isTakenOn(ctx, err) {
+		return Outcome{}, err
+	}
 	if err != nil {
 		return failed(ctx, run, Outcome{}, err)
 	}
@@ -64,7 +81,7 @@ func (p *workerPool) carryOutTurn(ctx context.Context, a *attempt) (outcome Outc
 	}
 
 	result, err := schema.Fulfil(ctx, reply.Text, func(ctx context.Context, n int, prompt contract.Prompt) (string, error) {
-		steps.refuse(prompt.Failures)
+		steps.Refuse(prompt.Failures)
 		repair := turn
 		repair.Repair = n
 		repair.System, repair.Message = prompt.System, prompt.Message
@@ -74,20 +91,21 @@ func (p *workerPool) carryOutTurn(ctx context.Context, a *attempt) (outcome Outc
 		reply, err := p.turn(ctx, a, repair)
 		return reply.Text, err
 	})
+	if isTakenOn(ctx, err) {
+		return Outcome{}, err
+	}
 	outcome.Repairs = result.Repairs
 	switch {
 	case result.Failures != nil:
-		steps.refuse(result.Failures)
+		steps.Refuse(result.Failures)
 	case errors.Is(err, contract.ErrNotFulfilled):
-		steps.refuse([]string{err.Error()})
+		steps.Refuse([]string{err.Error()})
 	}
 	if errors.Is(err, contract.ErrNotFulfilled) && ctx.Err() == nil {
 		outcome.Status, outcome.Failure = Failed, SchemaUnmet
 		outcome.Message = fmt.Sprintf("The agent's answer did not match responseJsonSchema (%d repair attempts were made).", result.Repairs)
 		outcome.Account = Account{Reason: err.Error(), LastAnswer: result.LastAnswer, ValidationErrors: result.Failures}
-		if redactor, ok := a.config.Runners[a.config.runnerOf(run)].(Redactor); ok {
-			outcome.Account.redact(redactor)
-		}
+		outcome.Account.Redact(redactOf(a.config.Runners[a.config.runnerOf(run)]))
 		return outcome, nil
 	}
 	if err != nil {
@@ -97,39 +115,81 @@ func (p *workerPool) carryOutTurn(ctx context.Context, a *attempt) (outcome Outc
 	return outcome, nil
 }
 
-// turn calls the runner. If it is busy and a caller waits, it is called again while there is time; one that cannot be
+// isTakenOn reports whether a turn was taken on by the agent, and the run can be put aside.
+func isTakenOn(ctx context.Context, err error) bool {
+	var takenOn *TakenOnError
+	var cancelled *cancelledError
+	return errors.As(err, &takenOn) && !errors.As(context.Cause(ctx), &cancelled)
+}
+
+// offer completes a turn with how its agent can answer later, and how it can ask people.
+func (p *workerPool) offer(a *attempt, turn *Turn) {
+	turn.TakenOn, turn.Input = a.takenOn, a.input
+	a.takenOn, a.input = "", ""
+	if a.config.Questions == nil {
+		return
+	}
+	turn.Ask = func(ctx context.Context, of Ask) (Answer, error) { return p.askInTurn(ctx, a, of) }
+	if _, ok := a.config.Runners[a.config.runnerOf(a.claim.Run)].(Abandoner); ok && !a.claim.Run.Fold.IsSet() {
+		a.offered = true
+		turn.Later = a.config.Questions.Later(QuestionID(a.claim.Run.ID, a.nextQuestion()))
+	}
+}
+
+// turn calls the runner, unless the answer is known from before the run was put aside. If it is busy and a caller waits, it is called
+// again while there is time; one that cannot be
 // reached is not. A repair is tried again whatever the reason, since its turn has been carried out; if the agent goes down in it,
 // up to MaxAttempts times. A caller is not held for a runner that asks for more time than there is.
 func (p *workerPool) turn(ctx context.Context, a *attempt, turn Turn) (reply Reply, err error) {
 	config, claim, run := a.config, a.claim, a.claim.Run
 	name := config.runnerOf(run)
+	if len(a.recorded) > 0 {
+		reply.Text, a.recorded = a.recorded[0], a.recorded[1:]
+		a.replies = append(a.replies, reply.Text)
+		return reply, nil
+	}
 	runner, ok := config.Runners[name]
 	if !ok {
 		p.runners.gone(name)
 		return Reply{}, &RunnerGoneError{Name: name}
 	}
-	a.steps.begin(turn)
-	defer func() { a.steps.end(len(reply.Text)) }()
+	p.offer(a, &turn)
+	if turn.TakenOn != "" {
+		a.steps.Reopen()
+	} else {
+		a.steps.Begin(phaseOf(&turn), turn.Tier)
+	}
+	defer func() {
+		a.steps.End(len(reply.Text))
+		if err == nil {
+			a.replies = append(a.replies, reply.Text)
+		}
+	}()
 	interruptions := 0
 	for pause, tries := 250*time.Millisecond, 1; ; pause, tries = min(2*pause, 15*time.Second), tries+1 {
 		start, wait := time.Now(), pause
 		closeWriter := func() {}
-		if turn.Repair == 0 {
+		if turn.Repair == 0 && !config.isHeldBack(run) {
 			var write func(text string)
 			write, closeWriter = a.writer.Open()
 			turn.Emit = func(said Progress) { write(said.Text) }
 		}
 		ended := p.traceTurn(ctx, claim, &turn, name, tries)
 		reply, err := p.runners.call(ctx, name, runner, turn)
-		ended(err)
+		var takenOn *TakenOnError
+		if errors.As(err, &takenOn) {
+			ended(nil)
+		} else {
+			ended(err)
+			p.metrics().TurnEnded(run, name, turn.Repair, time.Since(start), err)
+		}
 		closeWriter()
 		if turn.Repair == 0 {
 			a.chat.name(reply.Session)
 		}
 		a.notes.add(&turn, &reply)
-		p.metrics().TurnEnded(run, name, turn.Repair, time.Since(start), err)
 		var unavailable *UnavailableError
-		if turn.Repair == 0 && claim.Attempt == 1 && !errors.As(err, &unavailable) {
+		if turn.Repair == 0 && claim.Attempt == 1 && turn.TakenOn == "" && !errors.As(err, &unavailable) {
 			p.noteTakenOn(claim, start.Sub(a.began))
 		}
 		if errors.As(err, &unavailable) {
@@ -140,7 +200,7 @@ func (p *workerPool) turn(ctx context.Context, a *attempt, turn Turn) (reply Rep
 			case tries == 1 && turn.Repair == 0:
 				p.runners.refused(config, run, name, unavailable, start)
 			default:
-				p.runners.unreachable.doubt(name, unavailable)
+				p.runners.outages.Doubt(name, refusalOf(unavailable))
 			}
 			again := turn.Repair > 0 || claim.Awaited && unavailable.Busy
 			if unavailable.Failing && tries == failingTries {
@@ -153,7 +213,7 @@ func (p *workerPool) turn(ctx context.Context, a *attempt, turn Turn) (reply Rep
 				return reply, err
 			}
 			wait = max(pause, unavailable.RetryAfter)
-			p.runners.unreachable.waits(name, wait)
+			p.runners.outages.Waits(name, wait)
 		} else {
 			if ctx.Err() == nil {
 				p.runners.tookOn(name)
@@ -201,16 +261,16 @@ func (p *workerPool) startAgain(ctx context.Context, a *attempt, outcome *Outcom
 		return End{}, false
 	}
 	stopping := p.isStopping()
-	if stopping && p.onlyForCallerHere(run) {
+	if stopping && p.onlyForCallerHere(claim) {
 		*outcome = stoppedOutcome()
 		a.notes.complete(outcome)
 		return End{}, false
 	}
-	end = End{Requeue: true, Interrupted: true, Pause: pauseBefore(claim.Attempt, 0, rand.Float64)}
+	end = End{Requeue: true, Interrupted: true, Pause: runnerstate.PauseBefore(claim.Attempt, 0)}
 	if claim.Awaited && claim.Attempt == 1 {
 		end.Pause = 0
 	}
-	if claim.Awaited && end.Pause >= time.Until(a.deadline.at) {
+	if claim.Awaited && end.Pause >= time.Until(a.deadline.when()) {
 		return End{}, false // its caller would rather know at once
 	}
 	if end.Pause > 0 {
@@ -230,15 +290,19 @@ func (p *workerPool) startAgain(ctx context.Context, a *attempt, outcome *Outcom
 
 // deadline is the time that a run has to be carried out in.
 type deadline struct {
-	at    time.Time
-	timer *time.Timer
-	sent  func() // lets the time begin anew, if nobody waits
+	mu     sync.Mutex
+	at     time.Time
+	timer  *time.Timer
+	pauses int           // that are not over
+	rest   time.Duration // that is left when the last of them is
+	sent   func()        // lets the time begin anew, if nobody waits
 }
 
 // newDeadline starts the time of a run. That of a caller who waits began with the request.
 func newDeadline(claim *Claim, start time.Time, cancel context.CancelCauseFunc) *deadline {
 	timeout := claim.Run.Timeout
-	if claim.Awaited {
+	awaited := claim.Awaited && len(claim.Questions) == 0 // a run that was put aside goes on without its caller
+	if awaited {
 		timeout -= claim.Waited
 	}
 	timer := time.AfterFunc(timeout, func() { cancel(errTimedOut) })
@@ -246,10 +310,45 @@ func newDeadline(claim *Claim, start time.Time, cancel context.CancelCauseFunc) 
 	if timeout <= 0 {
 		cancel(errTimedOut)
 	}
-	if !claim.Awaited {
-		d.sent = func() { timer.Reset(timeout) }
+	if !awaited {
+		d.sent = func() { d.restart(timeout) }
 	}
 	return d
 }
 
 func (d *deadline) stop() { d.timer.Stop() }
+
+// when is the deadline as it is now.
+func (d *deadline) when() time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.at
+}
+
+// restart lets the time begin anew.
+func (d *deadline) restart(timeout time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.rest, d.at = timeout, time.Now().Add(timeout); d.pauses == 0 {
+		d.timer.Reset(timeout)
+	}
+}
+
+// pause stops the clock while the agent waits for a person.
+func (d *deadline) pause() (resume func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.pauses == 0 {
+		d.timer.Stop()
+		d.rest = time.Until(d.at)
+	}
+	d.pauses++
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.pauses--; d.pauses == 0 {
+			d.at = time.Now().Add(d.rest)
+			d.timer.Reset(d.rest)
+		}
+	}
+}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"sync"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/account"
 )
 
 // turns are those that are under way here, and the callers that wait for their runs.
@@ -20,7 +22,7 @@ func newTurns() *turns {
 // turnUnderWay is a run that is being carried out, or several that are folded.
 type turnUnderWay struct {
 	claim     *Claim
-	steps     *stepNotes
+	steps     *account.Steps
 	cancel    context.CancelCauseFunc
 	cancelled <-chan struct{}
 	over      chan struct{} // closed when its end has been stored, or given up
@@ -31,7 +33,7 @@ type turnUnderWay struct {
 
 // begin makes a turn known, and reports whether it is the only one of its runs. There are two of a run if this engine lost its
 // claim on it and then got it again.
-func (t *turns) begin(ctx context.Context, claim *Claim, steps *stepNotes, cancel context.CancelCauseFunc) (turn *turnUnderWay,
+func (t *turns) begin(ctx context.Context, claim *Claim, steps *account.Steps, cancel context.CancelCauseFunc) (turn *turnUnderWay,
 	alone bool) {
 	turn = &turnUnderWay{claim: claim, steps: steps, cancel: cancel, cancelled: ctx.Done(), over: make(chan struct{})}
 	t.mu.Lock()

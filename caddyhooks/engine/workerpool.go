@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/account"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/starts"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/stream"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/contract"
@@ -76,7 +77,7 @@ func (p *workerPool) startWorkers() (wait time.Duration) {
 			break
 		}
 	}
-	for _, sooner := range []time.Duration{p.runners.unreachable.wait(), p.pauses.Wait()} {
+	for _, sooner := range []time.Duration{p.runners.outages.Wait(), p.pauses.Wait()} {
 		if sooner >= 0 && (wait < 0 || sooner < wait) {
 			wait = sooner
 		}
@@ -109,7 +110,7 @@ func (p *workerPool) carryOut(config *Config, fresh *freshClaim) (next *freshCla
 	if fresh.probe != nil {
 		defer p.endProbe(*fresh.probe)
 	}
-	steps := newStepNotes(claim, start, config.Runners[config.runnerOf(run)])
+	steps := account.NewSteps(start, claim.StartedAt, redactOf(config.Runners[config.runnerOf(run)]))
 	release := p.leases.hold(claim, cancel)
 	defer release()
 	turn, alone := p.turns.begin(ctx, claim, steps, cancel)
@@ -133,35 +134,49 @@ func (p *workerPool) carryOut(config *Config, fresh *freshClaim) (next *freshCla
 	a := &attempt{config: config, claim: claim, deadline: deadline, steps: steps, chat: chat, began: start}
 	var err error
 	var progress TurnProgress
+	var v verdict
 	if !hopeless {
+		a.notes = newReplyNotes(config.Runners[config.runnerOf(run)])
+		if v = p.goOn(ctx, a); v.outcome != nil {
+			outcome = *v.outcome
+			a.notes.complete(&outcome)
+		}
+	}
+	carriedOut := !hopeless && v.goesOn()
+	if carriedOut {
 		if claim.Attempt > 1 {
 			config.Log.Info("run restarted", zap.String("run_id", run.ID), zap.String("hook", run.Hook), zap.Int("attempt", claim.Attempt))
 		}
-		a.notes = newReplyNotes(config.Runners[config.runnerOf(run)])
 		a.writer = p.streams.Begin(start, claim.streamed()...)
 		defer a.writer.Done()
 		progress = config.beginProgress(claim)
 		outcome, err = p.carryOutTurn(ctx, a)
+		v = p.afterTurn(ctx, a, &outcome, err)
 	}
 	if err != nil && errors.Is(context.Cause(ctx), ErrClaimLost) {
 		config.Log.Warn("turn cancelled; another node may have the run", zap.String("run_id", run.ID))
 		return nil
 	}
-	if errors.Is(err, ErrStopping) && !p.onlyForCallerHere(run) {
+	if errors.Is(err, ErrStopping) && !p.onlyForCallerHere(claim) {
 		p.ends.putBack(claim, chat.session())
 		p.turns.tell(run.ID, outcome)
 		return nil
 	}
-	end, goesBack := waitForRunner(ctx, claim, outcome, err)
-	if goesBack {
-		p.runners.unreachable.waits(config.runnerOf(run), end.Pause)
-	} else {
-		end, goesBack = p.startAgain(ctx, a, &outcome, err)
+	end, goesBack := v.end(config, run)
+	if !goesBack {
+		if end, goesBack = waitForRunner(ctx, claim, outcome, err); goesBack {
+			p.runners.outages.Waits(config.runnerOf(run), end.Pause)
+		} else {
+			end, goesBack = p.startAgain(ctx, a, &outcome, err)
+		}
 	}
 	if goesBack {
 		end.Session = chat.session()
 		next, err := p.storeEnd(config, fresh, end)
-		if err != nil && !errors.Is(err, ErrClaimLost) {
+		switch {
+		case err == nil:
+			v.log(config, run)
+		case !errors.Is(err, ErrClaimLost):
 			config.Log.Error("putting a run back failed", zap.String("run_id", run.ID), zap.Error(err))
 		}
 		p.ends.publish(claim)
@@ -173,11 +188,13 @@ func (p *workerPool) carryOut(config *Config, fresh *freshClaim) (next *freshCla
 		}
 		return next
 	}
+	a.holdBack(&outcome)
 	end = p.ends.newEnd(claim.runs(), outcome)
+	end.Deliveries = append(end.Deliveries, config.closings(append(a.unanswered, claim.Questions...))...)
 	if progress != nil {
 		progress.Fill(end.Deliveries)
 	}
-	end.Unstarted, end.Steps, end.Session = hopeless, steps.soFar(), chat.session()
+	end.Unstarted, end.Steps, end.Session = hopeless || v.unstarted, steps.SoFar(), chat.session()
 	next, storeErr := p.storeEnd(config, fresh, end)
 	if errors.Is(storeErr, ErrClaimLost) {
 		config.Log.Warn("run outcome dropped; another node has the run", zap.String("run_id", run.ID))
@@ -189,14 +206,14 @@ func (p *workerPool) carryOut(config *Config, fresh *freshClaim) (next *freshCla
 		return nil
 	}
 	took := time.Since(start)
-	if hopeless {
+	if end.Unstarted {
 		took = 0
 	}
 	attempts, _ := end.Started(claim)
 	switch {
 	case progress != nil:
 		progress.Done()
-	case hopeless:
+	case !carriedOut:
 		for run := range claim.eachRun {
 			p.endProgress(run)
 		}
@@ -206,19 +223,20 @@ func (p *workerPool) carryOut(config *Config, fresh *freshClaim) (next *freshCla
 }
 
 // onlyForCallerHere reports whether nobody would be told about a run when this engine has stopped.
-func (p *workerPool) onlyForCallerHere(run *Run) bool {
-	return run.Sync && !run.hasDeliveries() && run.Owner == p.store.Node()
+func (p *workerPool) onlyForCallerHere(claim *Claim) bool {
+	run := claim.Run
+	return run.Sync && !run.hasDeliveries() && run.Owner == p.store.Node() && len(claim.Questions) == 0
 }
 
 // hopelessOutcome is the end of a run that must not be started again after the process died.
 func (p *workerPool) hopelessOutcome(config *Config, claim *Claim) (outcome Outcome, hopeless bool) {
 	run := claim.Run
 	switch {
-	case run.Sync && !claim.Awaited && !run.hasDeliveries():
+	case run.Sync && !claim.Awaited && !run.hasDeliveries() && len(claim.Questions) == 0:
 		return p.callerGoneOutcome(), true
 	case claim.overdue():
 		return p.runners.expired(run), true
-	case config.MaxAttempts > 0 && claim.Attempt > config.MaxAttempts:
+	case config.MaxAttempts > 0 && claim.Attempt > config.MaxAttempts && !claim.isWithAgent():
 		return Outcome{Status: Failed, Failure: Interrupted,
 			Message: capital(startedInVain(config.MaxAttempts)) + ".", Account: Account{Reason: startedInVain(config.MaxAttempts)}}, true
 	}
@@ -269,7 +287,7 @@ func (p *workerPool) storeEnd(config *Config, ended *freshClaim, end End) (next 
 
 // resume lets runs start whose runner is back.
 func (p *workerPool) resume() {
-	runners, any := p.runners.unreachable.takeResumed()
+	runners, any := p.runners.outages.TakeResumed()
 	if !any {
 		return
 	}
@@ -281,7 +299,7 @@ func (p *workerPool) resume() {
 	})
 	if err != nil && !p.store.noteBroken(err) {
 		p.store.failed("runs whose runner is back could not be resumed, trying again in a second", err)
-		p.runners.unreachable.resumeLater(runners)
+		p.runners.outages.ResumeLater(runners)
 		time.AfterFunc(time.Second, func() { signal(p.free) })
 	}
 }

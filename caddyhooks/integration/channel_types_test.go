@@ -72,10 +72,11 @@ var typedChannels = map[string]typedChannel{
 		"slack xoxb-1 {\n url %s\n}", []string{"C0123456789", "C0123456789/1700000000.000100", "#general", "U0123456789"},
 		`{"ok":true,"channel":"C0123456789","ts":"1700000000.000200","user_id":"U1","bot_id":"B1"}`,
 		map[string]typedRequest{
-			"POST /chat.postMessage": {body: `SlackArguments<WebClient["chat"]["postMessage"]>`},
-			"POST /chat.update":      {body: `SlackArguments<WebClient["chat"]["update"]>`},
-			"POST /chat.delete":      {body: `SlackArguments<WebClient["chat"]["delete"]>`},
-			"POST /auth.test":        {body: `SlackArguments<WebClient["auth"]["test"]>`},
+			"POST /chat.postMessage":   {body: `SlackArguments<WebClient["chat"]["postMessage"]>`},
+			"POST /chat.update":        {body: `SlackArguments<WebClient["chat"]["update"]>`},
+			"POST /chat.delete":        {body: `SlackArguments<WebClient["chat"]["delete"]>`},
+			"POST /chat.postEphemeral": {body: `SlackArguments<WebClient["chat"]["postEphemeral"]>`},
+			"POST /auth.test":          {body: `SlackArguments<WebClient["auth"]["test"]>`},
 		},
 	},
 	"telegram": {
@@ -271,6 +272,20 @@ func requestsOf(t *testing.T, name string, c typedChannel) (sent []sentRequest) 
 			d.Progress = ""
 		}
 		must("send", channel.Send(ctx, d))
+		if asks, ok := channel.(engine.QuestionChannel); ok {
+			for _, choices := range [][]string{{"yes", "no"}, strings.Fields(strings.Repeat("choice ", 25)), nil} {
+				posted, err := asks.Ask(ctx, to, engine.ChannelQuestion{ID: engine.QuestionID("0197f5a0-1111-7222-8333-444455556666", 1), Text: d.Body,
+					Choices: choices, Link: "https://example.com/api/hooks/answers/q_1#token"})
+				must("ask", err)
+				must("close", asks.Close(ctx, to, posted, "Ana answered: yes"))
+			}
+		}
+	}
+	if whispers, ok := channel.(interface {
+		Whisper(ctx context.Context, chat, thread, person, text string) error
+	}); ok {
+		must("whisper", whispers.Whisper(ctx, "C0123456789", "1700000000.000100", "U1", "You answered yes."))
+		must("whisper", whispers.Whisper(ctx, "C0123456789", "", "U1", "You answered yes."))
 	}
 	if author, ok := channel.(engine.AuthorChannel); ok {
 		_, err := author.Authors(ctx)

@@ -34,6 +34,7 @@ type cluster struct {
 	hurry   bool                 // turns take no time any more
 	takes   func() time.Duration // how long a turn takes; under mu
 	letGo   chan struct{}        // closed when turns are not to wait any more
+	later   *laterAgent          // the runner takes turns on, if it is set
 
 	wasAcknowledged, wasStarted map[string]bool // by run
 	unstartedOf                 map[string]int  // runs by chat
@@ -96,6 +97,10 @@ func (c *cluster) startNodes(count int, dsn string) {
 			Env:     []string{"HOOKS_DSN=" + dsn},
 			Prepare: node.moveIn,
 		}
+		async := ""
+		if c.later != nil {
+			async = " {\n			async 1h\n		}\n		public_url " + node.URL
+		}
 		text := fmt.Sprintf(`{
 	admin %s:2019
 	persist_config off
@@ -104,14 +109,14 @@ func (c *cluster) startNodes(count int, dsn string) {
 %s {
 	hooks {
 		enabled
-		runner http %s/turn
+		runner http %s/turn%s
 		store postgres {env.HOOKS_DSN} {
 			lease %v
 		}
 		max_attempts 1000
 	}
 }
-`, node.front, onlyWarnings, node.URL, c.runner.URL, c.history.Lease)
+`, node.front, onlyWarnings, node.URL, c.runner.URL, async, c.history.Lease)
 		if err := os.WriteFile(node.Config, []byte(text), 0o600); err != nil {
 			c.Fatal(err)
 		}
@@ -162,15 +167,26 @@ func (c *cluster) now() time.Duration { return time.Since(c.began) }
 
 // carryOut is the runner. It answers each turn with something else.
 func (c *cluster) carryOut(w http.ResponseWriter, r *http.Request) {
-	var body struct{ RunID, ChatID, Message string }
+	var body struct {
+		RunID, ChatID, Message string
+		Reply                  replyAddress
+	}
 	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
 		c.Errorf("a turn is not JSON: %v", err)
 	}
 	_, _ = io.Copy(io.Discard, r.Body) // read on, so that the server notices when the node goes away
 	node, _, _ := net.SplitHostPort(r.RemoteAddr)
 	c.mu.Lock()
+	if c.later != nil && !c.later.takeOn(body.RunID, body.Reply) {
+		c.mu.Unlock()
+		w.WriteHeader(http.StatusAccepted)
+		return
+	}
 	n := len(c.history.Turns)
 	reply := fmt.Sprintf("turn %d", n)
+	if c.later != nil {
+		reply += " by 0" // or by 1, as laterAgent.answer finds out
+	}
 	c.history.Turns = append(c.history.Turns, nodescheck.Turn{Run: body.RunID, Chat: body.ChatID, Node: node, Text: requestIn(body.Message), Reply: reply, Began: c.now()})
 	if !c.wasStarted[body.RunID] {
 		c.wasStarted[body.RunID] = true
@@ -180,17 +196,29 @@ func (c *cluster) carryOut(w http.ResponseWriter, r *http.Request) {
 	if c.hurry {
 		takes = 0
 	}
+	seed := c.random.Uint64()
 	c.mu.Unlock()
-	timer := time.NewTimer(takes)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-c.letGo:
-	case <-r.Context().Done():
+	work := func(cut <-chan struct{}) {
+		timer := time.NewTimer(takes)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-c.letGo:
+		case <-cut:
+		}
+		c.mu.Lock()
+		c.history.Turns[n].Ended = c.now()
+		c.mu.Unlock()
 	}
-	c.mu.Lock()
-	c.history.Turns[n].Ended = c.now()
-	c.mu.Unlock()
+	if c.later != nil {
+		go func() { // the test waits until no turn is open
+			work(nil)
+			c.later.answer(n, body.RunID, body.Reply, seed)
+		}()
+		w.WriteHeader(http.StatusAccepted)
+		return
+	}
+	work(r.Context().Done())
 	_, _ = io.WriteString(w, reply)
 }
 
@@ -206,10 +234,10 @@ func (c *cluster) settle(cs *callers) {
 		hookstest.Within(c.T, time.Minute, "nothing is left to do", func() bool {
 			resp, err := c.get(node.Admin + "/hooks/overview")
 			var overview struct {
-				Figures struct{ Running, Queued int }
+				Figures struct{ Running, Queued, Waiting int }
 			}
 			return err == nil && resp.Status == 200 && json.Unmarshal([]byte(resp.Body), &overview) == nil &&
-				strings.Contains(resp.Body, `"figures"`) && overview.Figures.Running+overview.Figures.Queued == 0
+				strings.Contains(resp.Body, `"figures"`) && overview.Figures == struct{ Running, Queued, Waiting int }{}
 		})
 	}
 	c.readStore()

@@ -61,6 +61,7 @@ func TestPrometheusSeesALoadedCaddyAndItsOutages(t *testing.T) {
 		{"a database that is unreachable", []string{"HooksStoreUnreachable", "HooksRequestsRefused"}, w.breakDatabase},
 		{"Caddy is down", []string{"HooksTargetDown"}, w.killCaddy},
 		{"a pause that is forgotten", []string{"HooksPauseForgotten"}, w.pause},
+		{"a question that nobody answers", []string{"HooksQuestionsWait"}, w.leaveQuestion},
 		{"a setting that does not go with the Caddyfile", []string{"HooksSettingsNotInForce"}, w.breakSetting},
 	} {
 		fired = append(fired, outage.alerts...)
@@ -138,6 +139,11 @@ func newWatched(t *testing.T) *watched {
 			secret whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw
 			allow 127.0.0.1
 			ports *
+		}
+		channel ops log
+		hook approved {
+			action agent
+			ask ops somebody before run
 		}
 	}`)
 	w.caddy.Env = []string{"HOOKS_DSN=" + w.database.TCP("postgres", pgtest.Password, "hooks")}
@@ -431,6 +437,16 @@ func (w *watched) pause(t *testing.T) func(*testing.T) {
 	w.process.WaitUntilServing(t)
 	w.admin(t, "POST", "/hooks/pauses", `{"what":"hook","name":"wake","reason":"forgotten"}`)
 	return func(t *testing.T) { w.admin(t, "DELETE", "/hooks/pauses?what=hook&name=wake", "") }
+}
+
+func (w *watched) leaveQuestion(t *testing.T) func(*testing.T) {
+	w.process.WaitUntilServing(t)
+	resp, err := hookstest.TryRequest("POST", w.caddy.URL+"/api/hooks/approved", "{}", "Authorization", "Bearer "+hookstest.Token)
+	if err != nil || resp.Status != 202 {
+		t.Fatal(resp.Status, resp.Body, err)
+	}
+	id, _ := resp.Field(t, "runId").(string)
+	return func(t *testing.T) { w.admin(t, "POST", "/hooks/runs/"+id+"/cancel", "") }
 }
 
 func (w *watched) breakSetting(t *testing.T) func(*testing.T) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
@@ -57,9 +59,13 @@ type HTTP struct {
 	// heard for longer fails. Default: as long as the run has time.
 	IdleTimeout caddy.Duration `json:"idle_timeout,omitempty"`
 
+	// How long the agent may take to answer later, after it has answered 202. Default: it must answer at once.
+	Async caddy.Duration `json:"async,omitempty"`
+
 	httpcall.ServerTLS
 	httpcall.Client // with a URL
 
+	log     *zap.Logger
 	routes  *routes // with a path
 	blank   *http.Request
 	token   string
@@ -81,6 +87,7 @@ func (HTTP) Usage() (arguments, agent string) {
 
 // Provision sets up the runner.
 func (h *HTTP) Provision(ctx caddy.Context) (err error) {
+	h.log = ctx.Logger()
 	if h.Token != "" {
 		if h.token, err = caddyconf.ResolveSecret(h.Token); err != nil {
 			return fmt.Errorf("runner http: the token %w", err)
@@ -111,6 +118,8 @@ func (h *HTTP) Validate() error {
 	switch {
 	case h.IdleTimeout < 0:
 		return errors.New("runner http: idle_timeout must not be negative")
+	case h.Async < 0:
+		return errors.New("runner http: async must not be negative")
 	case h.token != "" && h.headers["Authorization"] != "":
 		return errTwoAuthorizations
 	case h.Path == "" && len(h.Routes) > 0:
@@ -163,6 +172,7 @@ func (h *HTTP) Address() string {
 //		token                    <secret>
 //		header                   <name> <value>
 //		idle_timeout             <duration>
+//		async                    <duration>
 //		tls_ca                   <file>
 //		tls_client_auth          <cert_file> <key_file>
 //		tls_server_name          <name>
@@ -171,6 +181,7 @@ func (h *HTTP) Address() string {
 //	runner http <path> {
 //		token        <secret>
 //		idle_timeout <duration>
+//		async        <duration>
 //		<directives...>
 //	}
 //
@@ -217,6 +228,7 @@ func (h *HTTP) directives() []caddyconf.Directive {
 	return []caddyconf.Directive{
 		caddyconf.Set("token", &h.Token, caddyconf.Secret),
 		caddyconf.Set("idle_timeout", &h.IdleTimeout, caddyconf.Duration(time.Second)),
+		caddyconf.Set("async", &h.Async, caddyconf.Duration(time.Second)),
 	}
 }
 
@@ -230,7 +242,7 @@ func (h *HTTP) unmarshalPath(helper httpcaddyfile.Helper, place caddyfile.Dispen
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
 		word := d.Val()
 		switch {
-		case word == "token" || word == "idle_timeout":
+		case word == "token" || word == "idle_timeout" || word == "async":
 			own = append(own, d.NextSegment()...)
 		case strings.HasPrefix(word, "tls_"):
 			return d.Errf("%s goes with a URL; with a path, see the transport of reverse_proxy", word)
@@ -262,8 +274,11 @@ func (h *HTTP) unmarshalPath(helper httpcaddyfile.Helper, place caddyfile.Dispen
 
 // Run posts the turn and reads the answer.
 func (h *HTTP) Run(ctx context.Context, turn engine.Turn) (engine.Reply, error) {
+	if turn.TakenOn != "" {
+		return engine.Reply{}, h.stillTakenOn(turn.TakenOn)
+	}
 	text, err := h.call(ctx, turn)
-	return engine.Reply{Text: text}, h.Clean(err)
+	return engine.Reply{Text: text}, h.CleanTurn(&turn, err)
 }
 
 // call is Run with errors that may show a secret.
@@ -278,15 +293,13 @@ func (h *HTTP) call(ctx context.Context, turn engine.Turn) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var resp *http.Response
-	if h.routes != nil {
-		resp, err = h.routes.do(req, way)
-	} else {
-		resp, err = h.post(req, way)
-	}
+	resp, err := h.send(req, way)
 	var text string
 	if err == nil {
 		defer resp.Body.Close()
+		if resp.StatusCode == http.StatusAccepted {
+			return "", h.accepted(&turn, resp)
+		}
 		text, err = h.readAnswer(ctx, resp, quiet.Listen(resp.Body), turn.Emit, way)
 	}
 	if err != nil {
@@ -301,8 +314,11 @@ func (h *HTTP) call(ctx context.Context, turn engine.Turn) (string, error) {
 	return text, nil
 }
 
-// post sends the request of a turn to the URL.
-func (h *HTTP) post(req *http.Request, way *httpcall.Sending) (*http.Response, error) {
+// send sends a request to the agent.
+func (h *HTTP) send(req *http.Request, way *httpcall.Sending) (*http.Response, error) {
+	if h.routes != nil {
+		return h.routes.do(req, way)
+	}
 	// Redirects are not followed and there are no cookies, so a client would add nothing but work.
 	resp, err := h.HTTPClient().Transport.RoundTrip(req)
 	if err != nil {
@@ -354,35 +370,22 @@ func (h *HTTP) readAnswer(
 }
 
 func (h *HTTP) request(ctx context.Context, turn engine.Turn, way *httpcall.Sending) (*http.Request, error) {
-	body, err := turns.Encode(&turn)
+	body, err := turns.Encode(&turn, h.replyTo(&turn))
 	if err != nil {
 		return nil, err
 	}
 	buf := bytes.NewBuffer(body)
 	// It has no GetBody: with an Idempotency-Key, net/http would send the request again by itself when a connection breaks.
 	// Whether a turn is carried out a second time is for the engine to say.
-	req := h.blank.WithContext(ctx)
-	req.Header = make(http.Header, 16)
+	req := h.newRequest(ctx, h.blank.URL)
 	req.ContentLength = int64(buf.Len())
-	if h.routes != nil { // as a server would see it; handlers may change the URL
-		path := *h.blank.URL
-		req.URL = &path
-		req.RequestURI, req.Host, req.RemoteAddr = h.Path, "localhost", "127.0.0.1:0"
+	if h.routes != nil {
 		req.Body = way.Body(buf)
 	} else {
 		req.Body = io.NopCloser(buf)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "text/plain, application/json, text/event-stream")
-	if user := h.blank.URL.User; h.token != "" {
-		req.Header.Set("Authorization", "Bearer "+h.token)
-	} else if user != nil {
-		password, _ := user.Password()
-		req.SetBasicAuth(user.Username(), password)
-	}
-	for name, value := range h.headers {
-		req.Header.Set(name, value)
-	}
 	req.Header.Set("Idempotency-Key", turns.Key(&turn))
 	req.Header.Set("X-Service-Run-Id", turn.RunID)
 	req.Header.Set("X-Service-Chat-Id", outbound.HeaderValue(turn.ChatID))
@@ -392,6 +395,31 @@ func (h *HTTP) request(ctx context.Context, turn engine.Turn, way *httpcall.Send
 	}
 	return req, nil
 }
+
+// newRequest is a request to the agent, without a body, with the headers of the configuration.
+func (h *HTTP) newRequest(ctx context.Context, to *url.URL) *http.Request {
+	req := h.blank.WithContext(ctx)
+	req.Header = make(http.Header, 16)
+	req.URL = to
+	if h.routes != nil { // as a server would see it; handlers may change the URL
+		path := *to
+		req.URL = &path
+		req.RequestURI, req.Host, req.RemoteAddr = to.RequestURI(), routesHost, "127.0.0.1:0"
+	}
+	if user := h.blank.URL.User; h.token != "" {
+		req.Header.Set("Authorization", "Bearer "+h.token)
+	} else if user != nil {
+		password, _ := user.Password()
+		req.SetBasicAuth(user.Username(), password)
+	}
+	for name, value := range h.headers {
+		req.Header.Set(name, value)
+	}
+	return req
+}
+
+// routesHost is the host of the requests that Caddy's handlers see.
+const routesHost = "localhost"
 
 func readText(r io.Reader, length int64) (string, error) {
 	data, err := httpcall.ReadBounded(r, length, answers.MaxReply)
@@ -434,6 +462,7 @@ func textMember(data []byte) (string, bool) {
 var (
 	_ engine.Runner         = (*HTTP)(nil)
 	_ engine.Redactor       = (*HTTP)(nil)
+	_ engine.Abandoner      = (*HTTP)(nil)
 	_ caddy.Provisioner     = (*HTTP)(nil)
 	_ caddy.Validator       = (*HTTP)(nil)
 	_ caddy.CleanerUpper    = (*HTTP)(nil)

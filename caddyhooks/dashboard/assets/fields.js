@@ -18,6 +18,7 @@ const text = (more = {}) => el("input", { type: "text", spellcheck: "false", aut
 
 /** How a value is shown, and how it is read, by the kind of a field. @type {Record<string, {show?: (json: string) => string, read?: (text: string) => string, fault?: (text: string) => string | false}>} */
 const kinds = {
+	objects: { show: indented, read: text => text, fault: text => !(/^\s*\[/.test(text) && isObject(`{"list":${text}}`)) && "must be a JSON list" },
 	json: { show: indented, read: text => text, fault: text => !isObject(text) && "must be a JSON object" },
 	seconds: { read: text => text, fault: text => !/^(0|[1-9]\d{0,8})$/.test(text) && "must be a whole number of seconds" },
 	number: { read: text => text, fault: text => !/^[1-9]\d{0,8}$/.test(text) && "must be a whole number from 1 on" },
@@ -238,6 +239,7 @@ export function makeFields(about, locked) {
 	add("deliver", "Send the answer to a channel", box(), !channels.length && "No channel is configured here.");
 	add("channel", "Channel", pick("", "choose", channels));
 	add("to", "To", text(), ["The chat or address on the channel. With placeholders, as in ", mono("{event.channel}/{event.thread_ts | default event.ts}"), ", requests choose it: then the channel needs ", mono("allow_to"), "."]);
+	add("ask", "Ask somebody first, a JSON list", area(4, "objects"), ["Who has to approve what, such as ", mono('[{"before":"run","channel":"ops","to":"-100123","seconds":3600}]'), ". Blank: nobody."]);
 	add("progress", "While it works", text(), "Posted there when a run starts, such as Working on it …. The answer takes its place.");
 	return all;
 }

@@ -114,6 +114,7 @@ export async function show(page) {
 		fold("Answer schema", ["responseJsonSchema", "responseValidationModelTier"], () => [value("responseJsonSchema") ? "JSON" : "none"]),
 		fold("Model and memory", ["model", "runner", "memoryPreset", "timeoutSeconds", "queueTimeSeconds"], () => [value("model") || "default model", value("runner") && `runner ${value("runner")}`, value("memoryPreset"), span("timeoutSeconds", "at most"), span("queueTimeSeconds", "waits")]),
 		out,
+		fold("Approval", ["ask"], () => [value("ask") ? "somebody is asked" : "nobody is asked"]),
 		fold("Repeats, outside text, history", ["idempotencyHeader", "untrusted", "historySeconds", "metadata"], () => [value("idempotencyHeader"), value("action") === "wake" ? "message marked" : value("untrusted") ? "values marked" : "values as they are", value("historySeconds") === "0" ? "no history" : span("historySeconds", "history"), value("metadata") && "metadata"]),
 	];
 	const sync = /** @type {HTMLInputElement} */ (of("syncResponse").control);

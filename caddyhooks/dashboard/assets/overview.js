@@ -1,6 +1,7 @@
 // @ts-check
 import { ask, attempt, badge, button, codeLine, el, empty, field, head, icon, muted, panel, put, redraw, segment, since, table, tag, tr } from "./dom.js";
 import { pauseButton } from "./pauses.js";
+import { openQuestions } from "./questions.js";
 import { plotPanel, spark } from "./plot.js";
 import { iso, ranges } from "./times.js";
 import { capital, clock, count, duration, number, percent, setClock, statusWord } from "./words.js";
@@ -19,6 +20,7 @@ export async function show(page) {
 	let drawn = [];
 	/** @type {Overview} */
 	let data;
+	const asked = openQuestions(page, trouble, load);
 	let looked = false, turn = 0, ticks = 0;
 
 	function pick(value = "") {
@@ -34,6 +36,7 @@ export async function show(page) {
 			const found = await page.api.get("overview", { range }, page.signal);
 			if (mine !== turn) return;
 			data = found;
+			if (data.figures.questions || asked.count()) await asked.load();
 			draw();
 		});
 	}
@@ -57,7 +60,7 @@ export async function show(page) {
 		const six = [
 			["runs", { since: range }, "Accepted", number(f.accepted), `${number(Math.round(f.accepted / ranges[range][2] * 10) / 10)} per minute`],
 			["runs", { status: "running" }, "Running", number(f.running), data.nodes?.[1] ? `on ${count(data.nodes.length, "node")}` : `of ${count(f.workers, "worker")}`],
-			["runs", { status: "queued" }, "Queued", number(f.queued), f.queued ? `oldest ${duration(f.oldestSeconds)}` : "none is waiting"],
+			["runs", { status: "queued" }, "Queued", number(f.queued), [f.queued ? `oldest ${duration(f.oldestSeconds)}` : "", f.waiting && `${number(f.waiting)} put aside`].filter(Boolean).join(", ") || "none is waiting"],
 			["runs", { status: troubled, since: range }, f.expired ? "Failed, timed out, expired" : "Failed or timed out", number(bad), `${percent(bad, ended)} of runs`, bad > 0],
 			["runs", { status: "completed", since: range }, "Median duration", duration(f.medianSeconds), f.p95Seconds == null ? "no run ended" : [[95, f.p95Seconds], [99, f.p99Seconds]].map(([share, seconds]) => `${share} % within ${duration(seconds)}`.replaceAll(" ", "\u00a0")).join(", ")],
 			["deliveries", f.dead ? { status: "dead" } : f.pending ? { status: "pending" } : { status: "delivered" }, "Deliveries", number(f.delivered), f.dead || f.pending ? [f.dead && `${number(f.dead)} dead`, f.pending && `${number(f.pending)} pending`].filter(Boolean).join(", ") : "none is waiting"],
@@ -66,9 +69,12 @@ export async function show(page) {
 	}
 
 	function drawNeeds() {
-		const list = data.attention.filter(item => item.kind !== "paused" && (item.kind !== "off" || !first.firstChild)), gone = data.dismissed ?? []; // shown above already
+		const list = data.attention.filter(item => item.kind !== "paused" && item.kind !== "questions" && (item.kind !== "off" || !first.firstChild)), gone = data.dismissed ?? []; // shown above already
 		const unfolded = needs.querySelector("details")?.open;
-		redraw(needs, list.length + gone.length > 0 && panel(["Needs you ", muted(number(list.length))], [
+		const all = list.length + data.figures.questions, above = asked.count() > 0; // questions come before everything else
+		if (above !== (needs.nextSibling === tiles)) needs[above ? "after" : "before"](tiles);
+		redraw(needs, all + gone.length > 0 && panel(["Needs you ", muted(number(all))], [
+			asked.count() > 0 && asked.node,
 			list.length > 0 && el("ul.todo", list.map(need => el("li", { class: need.severity }, icon(need.severity === "late" ? "warn" : "x", need.severity === "late" ? "warning" : "trouble"),
 				el("div", el("b", spoken(need.text)), need.detail && el("div.muted.small", spoken(need.detail))),
 				el("span.tools", need.code && !page.readOnly && button("Dismiss", () => dismiss(need), { class: "small", "aria-label": `Dismiss: ${need.text}` }), need.link && el("a.button.small", { href: here(need.link), "aria-label": `Look: ${need.text}` }, "Look"))))),
@@ -163,7 +169,8 @@ export async function show(page) {
 	// The figures of the moment come with the stream; the rest is fetched now and then.
 	page.on("overview", now => {
 		if (!data) return;
-		for (const name of ["running", "queued", "oldestSeconds", "pending", "dead"]) if (now[name] !== undefined) data.figures[name] = now[name];
+		if (now.questions !== undefined && now.questions !== data.figures.questions) load();
+		for (const name of ["running", "queued", "waiting", "oldestSeconds", "pending", "dead"]) if (now[name] !== undefined) data.figures[name] = now[name];
 		drawTiles();
 	});
 	page.on("reset", load);

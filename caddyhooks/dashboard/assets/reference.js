@@ -58,6 +58,7 @@ const places = {
 		deliver: "channels.md#channels",
 		channel: "channels.md#channels",
 		to: "channels.md#channels",
+		ask: "caddyfile.md#hook-ask",
 		progress: "channels.md#progress",
 	},
 };

@@ -1,5 +1,6 @@
 // @ts-check
 import { ask, attempt, badge, button, checkbox, copyButton, el, facts, field, longText, mono, muted, note, panel, put, redraw, segment, since, spring, svg, table, tag, time, tr, unseen } from "./dom.js";
+import { questionItem } from "./questions.js";
 import { indented, parts } from "./rawjson.js";
 import { bytesOf, canRunAgain, capital, count, duration, isOpen, now, shortId, size, statusWord, took } from "./words.js";
 
@@ -34,8 +35,8 @@ export async function show(page) {
 	let run;
 	let text = "";
 	const crumbs = el("div.crumbs", el("a", { href: page.link("runs") }, "Runs"), " / ", mono(id), copyButton(id, "Copy the run id", { bare: true }));
-	const top = el("div.head", el("h1", "Run")), trouble = el("div"), why = el("div"), message = el("div"), answer = el("div"), asked = el("div"), out = el("div"), side = el("div.stack"), told = el("div");
-	put(page.main, crumbs, top, trouble, el("div.split", el("div.stack", why, message, answer, asked, out), el("aside.stack", { "aria-label": "Details" }, side, told)));
+	const top = el("div.head", el("h1", "Run")), trouble = el("div"), questions = el("div"), why = el("div"), message = el("div"), answer = el("div"), asked = el("div"), out = el("div"), side = el("div.stack"), told = el("div");
+	put(page.main, crumbs, top, trouble, el("div.split", el("div.stack", questions, why, message, answer, asked, out), el("aside.stack", { "aria-label": "Details" }, side, told)));
 
 	/** What each part shows; a part that shows the same is left as it is, with what was unfolded in it. @type {Map<Element, string>} */
 	const shown = new Map();
@@ -59,6 +60,7 @@ export async function show(page) {
 		page.title(`${run.hook} ${shortId(id)}`);
 		part(top, [run.status, run.message == null], () => [el("h1", run.hook), badge(run.status), run.name && tag(run.name), run.test && tag("test"), spring(),
 			copyButton(() => text, "Copy as JSON", { class: "" }), open ? button("Cancel", cancel, { class: "danger", ...page.acting }) : canRunAgain(run.status) && button("Run again", again, { icon: "again", ...run.message == null || run.messageCut ? { disabled: true, title: "Its message is not kept." } : {}, ...page.acting })]);
+		part(questions, run.questions, drawQuestions);
 		drawWhy();
 		part(message, [run.message, run.messageCut], () => run.message == null
 			? panel("Message", el("div.body.muted", "The run's input is no longer kept, or never was (history)."))
@@ -75,6 +77,7 @@ export async function show(page) {
 		const said = run.reason || run.errorMessage;
 		switch (run.status) {
 			case "queued": return run.waitingFor ? `Queued: ${run.waitingFor}` : "Queued: it waits for a worker, or for the run before it in the same chat";
+			case "waiting": return `Waiting: ${run.waitingFor ?? ""}`;
 			case "running": return `Running for ${duration(Math.floor(took(run) ?? 0))}`;
 			case "completed": return `Completed in ${duration(took(run))}`;
 			case "cancelled": return run.cancelledBy ? `Cancelled by ${run.cancelledBy}` : said || "Cancelled";
@@ -144,11 +147,16 @@ export async function show(page) {
 		return pairs.length > 0 && panel("Metadata", el("div.body", facts(pairs.map(([key, value]) => [mono(key), mono(value.startsWith('"') ? JSON.parse(value) : value)]))), copyButton(metadata ?? ""));
 	}
 
+	function drawQuestions() {
+		const list = run.questions ?? [];
+		return list.length > 0 && panel(list.some(q => !q.answer && q.kind !== "agent") ? "Needs you" : "Questions", el("ul.todo", list.map(q => questionItem(page, q, trouble, load))));
+	}
+
 	const asks = [["Answer", "nowrap"], ["Wanted", "mono"]];
 	function drawAsked() {
 		const list = run.permissions ?? [], more = run.morePermissions ?? 0;
 		return list.length > 0 && panel("Permissions", el("div.body", table({ caption: "Permissions that the agent asked for", class: "tight", columns: asks, rows: list.map(p => tr(asks, [
-			badge(p.answer === "allowed" ? "ok" : "bad", p.answer), [muted(p.kind), " ", p.title],
+			badge(p.answer.startsWith("allowed") ? "ok" : "bad", p.answer), [muted(p.kind), " ", p.title],
 		])) }), more > 0 && el("p.muted.small", `${count(more, "more request")} not kept.`)));
 	}
 

@@ -9,7 +9,7 @@ import { canRunAgain, capital, clock, count, duration, isOpen, number, shortChat
 const pageSize = 50;
 /** @type {[string, string][]} */
 const orders = [["", "Newest first"], ["took", "Longest first"], ["-took", "Shortest first"]];
-const statuses = ["queued", "running", "completed", "failed", "timed_out", "cancelled", "expired"];
+const statuses = ["queued", "running", "waiting", "completed", "failed", "timed_out", "cancelled", "expired"];
 
 /** @param {Page} page */
 export const show = page => page.path[0] === "refused" ? showRefused(page) : showRuns(page);
@@ -277,7 +277,7 @@ async function showRuns(page) {
 		const f = plain ? await api.get("overview", { range: range || "1h" }, page.signal).then(answer => answer.figures, () => null) : null;
 		if (range !== get("since")) return;
 		const all = { ...f, timed_out: f?.timedOut ?? 0 };
-		for (const name of statuses) showCount(name, range || name === "queued" || name === "running" ? all[/** @type {keyof typeof all} */ (name)] : 0);
+		for (const name of statuses) showCount(name, range || isOpen(name) ? all[/** @type {keyof typeof all} */ (name)] : 0);
 	}
 	/** @param {string} name @param {number | undefined} n */
 	const showCount = (name, n) => put(/** @type {Element} */ (status.querySelector(`[data-n=${name}]`)), n ? number(n) : "");
@@ -303,7 +303,7 @@ async function showRuns(page) {
 	page.on("runs", event => {
 		if (fetching && !list.length) return;
 		for (const run of event.runs) take(run);
-		if (event.counts && !get("hook") && !get("chatId") && !get("runner") && !get("q")) for (const name of ["queued", "running"]) showCount(name, event.counts[name]);
+		if (event.counts && !get("hook") && !get("chatId") && !get("runner") && !get("q")) for (const name of ["queued", "running", "waiting"]) showCount(name, event.counts[name]);
 		if (event.skipped) look();
 		if (list.length > 500 && !held()) return load();
 		drawBar();

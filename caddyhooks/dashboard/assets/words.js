@@ -81,13 +81,13 @@ export function ago(iso = "", due = false) {
 }
 
 /** @type {Record<string, string>} */
-const icons = { queued: "dots", running: "half", pending: "half", completed: "check", delivered: "check", ok: "check", failed: "x", dead: "x", bad: "x", timed_out: "clock", expired: "glass", late: "warn" };
+const icons = { queued: "dots", waiting: "chat", running: "half", pending: "half", completed: "check", delivered: "check", ok: "check", failed: "x", dead: "x", bad: "x", timed_out: "clock", expired: "glass", late: "warn" };
 export const statusIcon = (status = "") => icons[status] ?? "dash";
 export const statusWord = (status = "") => status.replace("_", " ");
 /** Whether the server runs such a run again. */
 export const canRunAgain = (status = "") => !isOpen(status);
 /** Runs that go on. */
-export const isOpen = (status = "") => status === "queued" || status === "running";
+export const isOpen = (status = "") => ["queued", "running", "waiting"].includes(status);
 
 /** Why a run is not started yet: "waits: the agent cannot be reached". @param {{waitingFor?: string}} run */
 export const waits = ({ waitingFor = "" }) => `waits${waitingFor && ": "}${waitingFor.charAt(0).toLowerCase()}${waitingFor.slice(1).replace(/\.(\s.*)?$/s, "")}`;

@@ -80,9 +80,9 @@ func (f *Follower) take() []Event {
 	events := f.events[:0]
 	defer func() { f.events = events }()
 	if s.turn == 0 {
-		if s.queued && f.status != Queued {
-			f.status = Queued
-			events = append(events, Event{Kind: KindStatus, Status: Queued})
+		if s.pause != "" && f.status != s.pause {
+			f.status = s.pause
+			events = append(events, Event{Kind: KindStatus, Status: s.pause})
 		}
 		return events
 	}

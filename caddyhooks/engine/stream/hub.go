@@ -34,7 +34,7 @@ type Node struct {
 
 	// Ended returns a channel that is closed when a run ends after this call, until stop is called.
 	Ended func(id string) (ended <-chan struct{}, stop func())
-	// Status is where a run is: Queued, Running, or another one if it has ended.
+	// Status is where a run is: Queued, Running, Waiting, or another one if it has ended.
 	Status func(ctx context.Context, id string) (string, error)
 	// Lasts reports whether an error of Status is not worth another try.
 	Lasts func(error) bool
@@ -275,7 +275,7 @@ func (h *Hub) lookAt(ctx context.Context, s *stream) error {
 	if err != nil {
 		return err
 	}
-	if status != Queued && status != Running {
+	if status != Queued && status != Running && status != Waiting {
 		s.end(io.EOF)
 		return nil
 	}
@@ -284,9 +284,9 @@ func (h *Hub) lookAt(ctx context.Context, s *stream) error {
 	if s.writer != nil || s.over != nil {
 		return nil
 	}
-	if status == Queued { // otherwise the node that carries it out tells
+	if status != Running { // otherwise the node that carries it out tells
 		s.forgetTurn()
-		s.queued = true
+		s.pause = status
 		s.changed()
 	}
 	return nil

@@ -14,17 +14,18 @@ import (
 // Event is a piece of news of a run that has not ended.
 type Event struct {
 	// ID is a position in what the run says: whoever comes back with it goes on from there. Ids count up over all turns of the
-	// run, on whatever node. It is 0 for the status Queued, which has no position: the one before it still counts.
+	// run, on whatever node. It is 0 for the statuses Queued and Waiting, which have no position: the one before them still counts.
 	ID     int64
 	Kind   Kind
 	Text   string // of a delta: more of the answer. Of a reset: what the answer begins with now.
-	Status string // of a status: Queued or Running
+	Status string // of a status: Queued, Running or Waiting
 }
 
 // Where a run is that has not ended.
 const (
 	Queued  = "queued"
 	Running = "running"
+	Waiting = "waiting" // put aside for a question
 )
 
 // Kind tells events apart.
@@ -62,7 +63,7 @@ type stream struct {
 	look chan struct{} // the run has to be looked at again
 
 	mu     sync.Mutex
-	queued bool    // it waits to be carried out
+	pause  string  // Queued or Waiting if it is not carried out, "" if it is or nobody knows
 	writer *Writer // whose turn it is, if the run is carried out here
 	turn   int64   // where the present turn began, 0 if that is not known
 	last   int64   // the last position of all turns
@@ -99,7 +100,7 @@ func (s *stream) begin(turn int64) {
 
 // forgetTurn is called under the lock.
 func (s *stream) forgetTurn() {
-	s.turn, s.shown, s.said, s.full, s.queued = 0, 0, 0, false, false
+	s.turn, s.shown, s.said, s.full, s.pause = 0, 0, 0, false, ""
 	s.text.Reset()
 }
 

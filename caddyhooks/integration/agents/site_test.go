@@ -46,10 +46,16 @@ func (a *agent) startAs(t *testing.T, runner, words string, lines ...string) *si
 // left.
 func (a *agent) startWith(t testing.TB, model *modeltest.Model, runner, words string, lines ...string) *site {
 	t.Helper()
+	return a.startBeside(t, "", model, runner, words, lines...)
+}
+
+// startBeside is startWith with more lines in the hooks block.
+func (a *agent) startBeside(t testing.TB, beside string, model *modeltest.Model, runner, words string, lines ...string) *site {
+	t.Helper()
 	s := &site{agent: a, runner: runner, model: model, home: t.TempDir(), work: t.TempDir()}
 	a.settle(t, s.home, model)
-	s.config = fmt.Sprintf("hooks {\n enabled\n workers 4\n token %s\n runner %s %s {\n %s\n home %s\n dir %s\n %s\n }\n }",
-		hookstest.Token, runner, words, a.lines(model), s.home, s.work, strings.Join(lines, "\n"))
+	s.config = fmt.Sprintf("hooks {\n enabled\n workers 4\n token %s\n runner %s %s {\n %s\n home %s\n dir %s\n %s\n }\n %s\n }",
+		hookstest.Token, runner, words, a.lines(model), s.home, s.work, strings.Join(lines, "\n"), beside)
 	t.Cleanup(func() { s.wantNothingLeft(t, "Caddy was killed") })
 	s.Server = hookstest.StartProcess(t, s.config, "PATH="+path(t))
 	return s

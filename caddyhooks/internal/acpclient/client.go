@@ -33,8 +33,9 @@ type Listener interface {
 	// Update is called for each update of the session, one after the other. size is the number of bytes that it had.
 	Update(update Update, size int)
 
-	// Permission answers the agent's request to use a tool with the id of one of its options, or "" to break the request off.
-	Permission(request PermissionRequest) (option string)
+	// Permission answers the agent's request to use a tool with the id of one of its options, or "" to break the request off. If that has to
+	// be decided elsewhere, it returns a function that waits for the answer. Its context is done when the agent does not wait any more.
+	Permission(request PermissionRequest) (option string, decide func(context.Context) string)
 }
 
 // ErrClosed says that the agent has ended, or that the connection was closed.
@@ -138,8 +139,13 @@ func describe(err *acp.RequestError) string {
 }
 
 // handle takes what the agent sends of its own accord.
-func (c *Client) handle(_ context.Context, method string, params json.RawMessage) (any, *acp.RequestError) {
-	defer c.in.handled()
+func (c *Client) handle(ctx context.Context, method string, params json.RawMessage) (any, *acp.RequestError) {
+	waits := false
+	defer func() {
+		if !waits {
+			c.in.handled()
+		}
+	}()
 	switch method {
 	case acp.ClientMethodSessionUpdate:
 		var note struct {
@@ -160,7 +166,12 @@ func (c *Client) handle(_ context.Context, method string, params json.RawMessage
 		}
 		option := ""
 		if l := c.listener(request.SessionID); l != nil {
-			option = l.Permission(request)
+			var decide func(context.Context) string
+			if option, decide = l.Permission(request); decide != nil {
+				waits = true
+				c.in.handled() // nothing that the agent says meanwhile waits for the decision
+				option = decide(ctx)
+			}
 		}
 		if option == "" {
 			return acp.RequestPermissionResponse{Outcome: acp.NewRequestPermissionOutcomeCancelled()}, nil

@@ -2,6 +2,7 @@ package acpclient
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -61,9 +62,12 @@ func (h *heard) Update(update Update, _ int) {
 	h.texts = append(h.texts, update.Kind+" "+update.Text())
 }
 
-func (h *heard) Permission(request PermissionRequest) string {
+func (h *heard) Permission(request PermissionRequest) (string, func(context.Context) string) {
 	h.texts = append(h.texts, "asks for "+request.ToolCall.Kind)
-	return request.Option("allow_once")
+	if request.ToolCall.Kind == "later" {
+		return "", func(context.Context) string { return request.Option("allow_once") }
+	}
+	return request.Option("allow_once"), nil
 }
 
 func TestUpdatesOfASessionComeInOrderBeforeTheEndOfItsTurn(t *testing.T) {
@@ -100,6 +104,76 @@ func TestUpdatesOfASessionComeInOrderBeforeTheEndOfItsTurn(t *testing.T) {
 	}
 	if all := strings.Join(answers, "\n"); !strings.Contains(all, `"optionId":"yes"`) || !strings.Contains(all, `-32601`) {
 		t.Errorf("the agent got %s", all)
+	}
+}
+
+// decider leaves the first request open until something else was heard.
+type decider struct {
+	heard
+	asked  chan struct{}
+	decide chan string
+	ended  chan error // of the context, when the agent does not wait any more
+}
+
+func (d *decider) Permission(request PermissionRequest) (string, func(context.Context) string) {
+	if request.ToolCall.Kind != "edit" {
+		return request.Option("allow_once"), nil
+	}
+	close(d.asked)
+	return "", func(ctx context.Context) string {
+		select {
+		case option := <-d.decide:
+			return option
+		case <-ctx.Done():
+			d.ended <- ctx.Err()
+			return ""
+		}
+	}
+}
+
+func permissionLine(id, kind string) string {
+	return `{"jsonrpc":"2.0","id":"` + id + `","method":"session/request_permission","params":{"sessionId":"s","toolCall":{"kind":"` + kind +
+		`"},"options":[{"optionId":"yes","kind":"allow_once"}]}}`
+}
+
+func TestARequestThatWaitsForADecisionHoldsNothingUp(t *testing.T) {
+	t.Parallel()
+	c, agent := connect(t)
+	d := &decider{asked: make(chan struct{}), decide: make(chan string), ended: make(chan error, 1)}
+	defer c.Listen("s", d)()
+	next := func(want string) {
+		t.Helper()
+		if !agent.in.Scan() || !strings.Contains(agent.in.Text(), want) {
+			t.Fatalf("the agent got %q, want %s", agent.in.Text(), want)
+		}
+	}
+	write := func(line string) {
+		t.Helper()
+		if _, err := fmt.Fprintln(agent.out, line); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(permissionLine("first", "edit"))
+	<-d.asked
+	for range 2 * maxUnhandled {
+		write(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"x"}}}`)
+	}
+	write(permissionLine("second", "read"))
+	next(`"id":"second"`)
+	d.decide <- "yes"
+	next(`"id":"first"`)
+
+	d.asked = make(chan struct{})
+	write(permissionLine("third", "edit"))
+	<-d.asked
+	agent.out.Close()
+	select {
+	case err := <-d.ended:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("the context ended with %v", err)
+		}
+	case <-time.After(patience):
+		t.Fatal("the request of an agent that is gone still waits")
 	}
 }
 
@@ -202,6 +276,7 @@ func FuzzLines(f *testing.F) {
 	f.Add([]byte(`{"jsonrpc":"2.0","id":null,"method":"x"}` + "\n" + `{"id":1,"method":""}`))
 	f.Add([]byte(`{"jsonrpc":"2.0","id":{},"method":"session/request_permission","params":{}}`))
 	f.Add([]byte(`{"ID":1,"Method":"x","METHOD":"y"}`))
+	f.Add([]byte(permissionLine("a", "later") + "\n" + permissionLine("b", "read")))
 	f.Add([]byte(`{"method":"$/cancel_request","params":{"requestId":1}}` + "\n\n" + `{"error":"x","method":"y"}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		stdout, fromAgent := io.Pipe()

@@ -3,6 +3,7 @@ package acpclient
 import (
 	"context"
 	"encoding/json"
+	"strings"
 
 	"github.com/coder/acp-go-sdk"
 )
@@ -23,18 +24,60 @@ type Update struct {
 	Content   json.RawMessage `json:"content"` // of a message: see Text
 	Meta      json.RawMessage `json:"_meta"`
 
-	// Of a tool call.
-	ToolCallID string `json:"toolCallId"`
-	Title      string `json:"title"`
-	ToolKind   string `json:"kind"`
+	ToolUse // of a tool call
+}
+
+// ToolUse is what an agent tells about the use of a tool. It may tell a part of it at a time.
+type ToolUse struct {
+	ID        string          `json:"toolCallId"`
+	Title     string          `json:"title"`
+	Kind      string          `json:"kind"`
+	Input     json.RawMessage `json:"rawInput"`
+	Locations json.RawMessage `json:"locations"`
+}
+
+// Command is the command that the tool is to run, "" if its input has none.
+func (u *ToolUse) Command() string {
+	var input struct {
+		Command json.RawMessage `json:"command"`
+	}
+	if json.Unmarshal(u.Input, &input) != nil || input.Command == nil {
+		return ""
+	}
+	var line string
+	if json.Unmarshal(input.Command, &line) == nil {
+		return line
+	}
+	var words []string
+	if json.Unmarshal(input.Command, &words) != nil {
+		return ""
+	}
+	return strings.Join(words, " ")
+}
+
+// Paths are the files that the tool is to work with.
+func (u *ToolUse) Paths() (paths []string) {
+	var locations []struct {
+		Path string `json:"path"`
+	}
+	if json.Unmarshal(u.Locations, &locations) != nil {
+		return nil
+	}
+	for _, location := range locations {
+		if location.Path != "" {
+			paths = append(paths, location.Path)
+		}
+	}
+	return paths
 }
 
 // The kinds of updates that are of interest.
 const (
-	MessageChunk = "agent_message_chunk"
-	Thought      = "agent_thought_chunk"
-	ToolCall     = "tool_call"
-	SessionInfo  = "session_info_update"
+	MessageChunk   = "agent_message_chunk"
+	Thought        = "agent_thought_chunk"
+	ToolCall       = "tool_call"
+	ToolCallUpdate = "tool_call_update"
+	SessionInfo    = "session_info_update"
 )
 
 // Text is the text of a message, "" if it is an image or something else.
@@ -51,13 +94,9 @@ func (u *Update) Text() string {
 
 // PermissionRequest is the request of an agent to use a tool.
 type PermissionRequest struct {
-	SessionID string `json:"sessionId"`
-	ToolCall  struct {
-		ID    string `json:"toolCallId"`
-		Title string `json:"title"`
-		Kind  string `json:"kind"`
-	} `json:"toolCall"`
-	Options []struct {
+	SessionID string  `json:"sessionId"`
+	ToolCall  ToolUse `json:"toolCall"`
+	Options   []struct {
 		ID   string `json:"optionId"`
 		Kind string `json:"kind"`
 	} `json:"options"`

@@ -47,6 +47,7 @@ type attentionQuestion struct {
 	down      []engine.RunnerState // runners that take on no turns
 	backlog   engine.Backlog
 	dead      int
+	questions int            // that wait for somebody
 	sum       *engine.Minute // of the range
 	since     time.Time
 	rangeName string
@@ -66,8 +67,8 @@ func attentionItems(ctx context.Context, in *service.Instance, q attentionQuesti
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, kind := range [][]api.AttentionItem{storeItems(q), silentItems(q), unreachableItems(in, q), pausedItems(q), dead, failing,
-		notInForce(q.active), offItems(q.active), queueItems(in, q), refusedItems(ctx, in, q), warnings} {
+	for _, kind := range [][]api.AttentionItem{storeItems(q), silentItems(q), unreachableItems(in, q), questionItems(q.questions),
+		pausedItems(q), dead, failing, notInForce(q.active), offItems(q.active), queueItems(in, q), refusedItems(ctx, in, q), warnings} {
 		items = append(items, kind[:min(len(kind), maxAttentionItems)]...)
 	}
 	slices.SortStableFunc(items, func(a, b api.AttentionItem) int { return cmp.Compare(a.Severity, b.Severity) })

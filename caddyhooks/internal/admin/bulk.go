@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
@@ -102,7 +103,7 @@ func startBulk(in *service.Instance, w http.ResponseWriter, r *http.Request) err
 // statusesOf are the statuses that a verb is for.
 var statusesOf = map[bulk.Verb][]string{
 	bulk.Again:  {string(engine.Completed), string(engine.Failed), string(engine.TimedOut), string(engine.Cancelled), string(engine.Expired)},
-	bulk.Cancel: {string(engine.Queued), string(engine.Running)},
+	bulk.Cancel: {string(engine.Queued), string(engine.Running), string(engine.Waiting)},
 	bulk.Retry:  {string(engine.Pending), string(engine.Dead), string(engine.Delivered)},
 	bulk.Drop:   {string(engine.Pending), string(engine.Dead)},
 }
@@ -132,7 +133,7 @@ func parseBulk(params url.Values, now time.Time) (*bulk.Action, error) {
 		return nil, err
 	}
 	if verb == bulk.Cancel && !own.Has("status") {
-		own.Set("status", string(engine.Queued)+","+string(engine.Running))
+		own.Set("status", strings.Join(statusesOf[verb], ","))
 	}
 	statuses, err := parseList(own, "status")
 	if err != nil {

@@ -35,6 +35,10 @@ func overview(ctx context.Context, in *service.Instance, r api.OverviewRange, no
 	if err != nil {
 		return nil, err
 	}
+	questions, err := e.CountQuestions(ctx)
+	if err != nil {
+		return nil, err
+	}
 	steps := make([]engine.Minute, r.Steps)
 	var sum engine.Minute
 	for i := range minutes {
@@ -46,6 +50,7 @@ func overview(ctx context.Context, in *service.Instance, r api.OverviewRange, no
 		Range: r.Name, StepSeconds: int(r.Step.Seconds()), Now: text.JSONTime(now),
 		Figures: api.Figures{
 			Accepted: sum.Accepted, Running: backlog.Running, Workers: in.EngineConfig.Workers, Queued: backlog.Queued,
+			Waiting: backlog.Waiting, Questions: questions,
 			OldestSeconds: text.RoundedSeconds(backlog.Oldest),
 			Ended:         sum.Ended(), Completed: sum.Completed, Failed: sum.Failed, TimedOut: sum.TimedOut, Expired: sum.Expired,
 			Cancelled:     sum.Cancelled,
@@ -82,7 +87,7 @@ func overview(ctx context.Context, in *service.Instance, r api.OverviewRange, no
 	}
 	shown.Attention, shown.Dismissed, err = attentionItems(ctx, in, attentionQuestion{
 		active: active, failing: e.StoreFailing(), diskLow: in.Service.DiskLow(), nodes: nodes, down: in.RunnersDown(), backlog: backlog,
-		dead: dead, sum: &sum, since: begin, rangeName: r.Name, now: now, hideTexts: hideTexts,
+		dead: dead, questions: questions, sum: &sum, since: begin, rangeName: r.Name, now: now, hideTexts: hideTexts,
 	})
 	return shown, err
 }

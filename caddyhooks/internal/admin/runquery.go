@@ -18,8 +18,7 @@ import (
 // parseRunQuery reads the parameters of a list of runs.
 func parseRunQuery(params url.Values, now time.Time) (query engine.Query, err error) {
 	query = engine.Query{ChatID: params.Get("chatId"), RequestID: engine.NewRequestID(params.Get("requestId")), Cursor: params.Get("cursor")}
-	query.Statuses, err = parseOneOf(params, "status",
-		engine.Queued, engine.Running, engine.Completed, engine.Failed, engine.TimedOut, engine.Cancelled, engine.Expired)
+	query.Statuses, err = parseOneOf(params, "status", engine.Statuses...)
 	if err != nil {
 		return query, err
 	}

@@ -48,12 +48,14 @@ type Node struct {
 	Running  int        `json:"running"` // runs
 }
 
-// Figures are counts of the range, but for running, queued, pending and dead, which are of now.
+// Figures are counts of the range, but for running, queued, waiting, questions, pending and dead, which are of now.
 type Figures struct {
 	Accepted      int64    `json:"accepted"`
 	Running       int      `json:"running"`
 	Workers       int      `json:"workers"` // of this node
 	Queued        int      `json:"queued"`
+	Waiting       int      `json:"waiting"`   // put aside for a question
+	Questions     int      `json:"questions"` // open ones, for people
 	OldestSeconds float64  `json:"oldestSeconds"`
 	Ended         int64    `json:"ended"` // completed, failed, timed out, expired and cancelled
 	Completed     int64    `json:"completed"`

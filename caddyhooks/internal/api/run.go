@@ -29,7 +29,7 @@ type Run struct {
 	StartedAt      *time.Time    `json:"startedAt,omitempty"` // the last time that it was started
 	FinishedAt     *time.Time    `json:"finishedAt,omitempty"`
 	Attempts       int           `json:"attempts"`                 // how often it was started
-	WaitingFor     string        `json:"waitingFor,omitempty"`     // why a queued run waits: it is paused, or its agent unreachable or busy
+	WaitingFor     string        `json:"waitingFor,omitempty"`     // why a queued or waiting run does not go on
 	Reply          *string       `json:"reply,omitempty"`          // the agent's answer, if the run is completed
 	ErrorMessage   string        `json:"errorMessage,omitempty"`   // why the run ended in another way
 	RepairAttempts int           `json:"repairAttempts,omitempty"` // how many repairs the answer needed to fit the schema
@@ -60,7 +60,9 @@ func NewRun(r *engine.Record) Run {
 		shown.ErrorMessage = r.Outcome.Message
 	}
 	for _, d := range r.Deliveries {
-		shown.Deliveries = append(shown.Deliveries, NewDelivery(d))
+		if d.Question == "" { // callers are not told who is asked
+			shown.Deliveries = append(shown.Deliveries, NewDelivery(d))
+		}
 	}
 	return shown
 }
@@ -207,6 +209,7 @@ type RunDetails struct {
 	QueueTimeSeconds float64           `json:"queueTimeSeconds,omitempty"`
 	TraceParent      string            `json:"traceParent,omitempty"`
 	Steps            []Step            `json:"steps"`
+	Questions        []Question        `json:"questions,omitempty"` // that the run had so far, in their order
 	Deliveries       []DeliveryDetails `json:"deliveries,omitempty"`
 }
 
@@ -224,6 +227,11 @@ func NewRunDetails(r *engine.Record) RunDetails {
 		details.Permissions = append(details.Permissions, Permission(p))
 	}
 	details.Reply, details.Reason = NewRun(r).Reply, account.Reason
+	for _, q := range r.Questions {
+		shown := NewQuestion(q)
+		shown.Hook, shown.ChatID = r.Run.Hook, r.Run.ChatID
+		details.Questions = append(details.Questions, shown)
+	}
 	for _, d := range r.Deliveries {
 		shown := NewDeliverySummary(d)
 		shown.History = NewAttempts(d.History)
@@ -248,7 +256,7 @@ func MessageOf(r *engine.Record) (message string, ok bool) {
 type Permission struct {
 	Kind   string `json:"kind"`
 	Title  string `json:"title"`
-	Answer string `json:"answer"` // "allowed" or "rejected"
+	Answer string `json:"answer"` // begins with "allowed" or "rejected"
 }
 
 // Step is a step of a run as operators see it.

@@ -219,6 +219,16 @@ func Duration(least time.Duration) Reader[caddy.Duration] {
 	}, func(text string) string { return fmt.Sprintf("a duration of at least %s%s", least, DurationHint(text)) })
 }
 
+// DurationOr returns a reader of a duration of at least a second that may be left out: it is usual then.
+func DurationOr(usual time.Duration) Reader[caddy.Duration] {
+	return func(d *caddyfile.Dispenser) (caddy.Duration, error) {
+		if d.CountRemainingArgs() == 0 {
+			return caddy.Duration(usual), nil
+		}
+		return Duration(time.Second)(d)
+	}
+}
+
 // DurationHint ends an error about a text that is not the duration wanted: a number lacks its unit.
 func DurationHint(text string) string {
 	if n, err := strconv.ParseUint(text, 10, 31); err == nil && n > 0 {

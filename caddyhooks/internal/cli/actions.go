@@ -171,13 +171,14 @@ func (p printer) printRun(cmd *cobra.Command, done terminal.Text, run *api.Run) 
 func cancelVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cancel {RUN-ID | --all | [--status STATUS,…] [--hook HOOK,…] [--chat CHAT] [--since TIME] [--until TIME] [--search TEXT]}",
-		Short: "Cancels a run that is queued or running, or all of a filter",
+		Short: "Cancels a run that has not ended, or all of a filter",
 		Long: `
-Cancels a run. The beginning of its id is enough. One that is queued ends at once. The runner of one that is running is told to stop, and
-the run ends when it has.
+Cancels a run. The beginning of its id is enough. One that is queued or waiting ends at once, and its questions are closed. The runner of
+one that is running is told to stop, and the run ends when it has.
 
-With a filter, as of caddy hooks runs, it does so with all runs that match, the newest first, and with --all with all that are queued or
-running. You see how many these are, and are asked first. Caddy carries it out as a bulk action, which caddy hooks bulk shows and can stop.
+With a filter, as of caddy hooks runs, it does so with all runs that match, the newest first, and with --all with all that have
+not ended. You see how many these are, and are asked first. Caddy carries it out as a bulk action, which caddy hooks bulk shows and can
+stop.
 
   caddy hooks cancel 019a86f2-4c1e-7b02-9d55-1f0c6c0e7a31
   caddy hooks cancel --chat alerts --status queued`,
@@ -194,14 +195,14 @@ running. You see how many these are, and are asked first. Caddy carries it out a
 		RunE:              withSession(runCancel),
 		ValidArgsFunction: flags.CompleteOne(runs.complete(openStatuses...)),
 	}
-	cmd.Flags().Bool("all", false, "all runs that are queued or running")
+	cmd.Flags().Bool("all", false, "all runs that are queued, running or waiting")
 	addFilters(cmd, runFilters)
 	flags.AddYes(cmd)
 	return cmd
 }
 
 // openStatuses are those of runs that have not ended.
-var openStatuses = []string{string(engine.Queued), string(engine.Running)}
+var openStatuses = []string{string(engine.Queued), string(engine.Running), string(engine.Waiting)}
 
 func runCancel(s *session, cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {

@@ -63,7 +63,7 @@ func statusCell[Status ~string](status Status) terminal.Text {
 		return terminal.Good(word)
 	case string(engine.Failed), string(engine.TimedOut), string(engine.Expired), string(engine.Dead):
 		return terminal.Bad(word)
-	case string(engine.Cancelled), string(engine.Pending):
+	case string(engine.Cancelled), string(engine.Pending), string(engine.Waiting):
 		return terminal.Warn(word)
 	default:
 		return terminal.Plain(word)

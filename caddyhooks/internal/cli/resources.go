@@ -38,8 +38,7 @@ var (
 	}
 	runFilters = []filter{
 		{flag: "status", parameter: "status", usage: "only runs of this status, or of several with commas between them",
-			complete: flags.CompleteSeveral(flags.CompleteWords(engine.Queued, engine.Running, engine.Completed, engine.Failed, engine.TimedOut,
-				engine.Cancelled, engine.Expired))},
+			complete: flags.CompleteSeveral(flags.CompleteWords(engine.Statuses...))},
 		{flag: "hook", parameter: "hook", usage: "only runs of this hook, or of several with commas between them",
 			complete: flags.CompleteSeveral(completeAllHooks), noteUnknown: (*session).noteUnknownHooks},
 		{flag: "runner", parameter: "runner", usage: "only runs of this runner, or of several with commas between them",

@@ -177,6 +177,7 @@ func (s *session) showRun(beginning string) error {
 	clock := terminal.NewClock()
 	runProperties(&run, clock).print(s.screen)
 	s.screen.showSteps(run.Steps, clock)
+	s.screen.showQuestions(run.Questions, clock)
 	for _, problem := range run.ValidationErrors {
 		s.screen.Line(terminal.Bad("! "), terminal.Plain(problem))
 	}
@@ -361,18 +362,11 @@ func (s *session) showDelivery(id string) error {
 
 // wholeDeliveryID finds the delivery whose id begins like that. It has the digits of its run.
 func (s *session) wholeDeliveryID(beginning string) (string, error) {
-	digits, _, _ := strings.Cut(strings.TrimPrefix(beginning, deliveryPrefix), "_")
-	var id strings.Builder
-	for i, digit := range digits {
-		if i == 8 || i == 12 || i == 16 || i == 20 {
-			id.WriteByte('-')
-		}
-		id.WriteRune(digit)
-	}
-	if !api.IsRunID(id.String(), time.Now()) {
+	id := dashed(strings.TrimPrefix(beginning, deliveryPrefix))
+	if !api.IsRunID(id, time.Now()) {
 		return onlyID(nil, "delivery", "deliveries", beginning)
 	}
-	runID, err := s.wholeRunID(id.String())
+	runID, err := s.wholeRunID(id)
 	if err != nil {
 		return "", err
 	}
@@ -387,6 +381,19 @@ func (s *session) wholeDeliveryID(beginning string) (string, error) {
 		}
 	}
 	return onlyID(found, "delivery", "deliveries", beginning)
+}
+
+// dashed is the run id whose digits, or the first of them, the id of a delivery or of a question has.
+func dashed(digits string) string {
+	digits, _, _ = strings.Cut(digits, "_")
+	var id strings.Builder
+	for i, digit := range digits {
+		if i == 8 || i == 12 || i == 16 || i == 20 {
+			id.WriteByte('-')
+		}
+		id.WriteRune(digit)
+	}
+	return id.String()
 }
 
 // showHook shows a hook.

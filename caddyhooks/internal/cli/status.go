@@ -219,6 +219,9 @@ func figureLines(o *overview) [][]terminal.Text {
 		running += " of " + terminal.WithCommas(f.Workers)
 	}
 	queue = append(queue, plain(running))
+	if f.Waiting > 0 {
+		queue = append(queue, plain("waiting "+terminal.WithCommas(f.Waiting)))
+	}
 
 	failed := f.Failed + f.TimedOut + f.Expired
 	notGood := plain("0 failed")
@@ -297,6 +300,8 @@ func attentionCommand(n *api.AttentionItem) []string {
 	switch {
 	case n.Kind == "runner_unreachable":
 		return []string{"runners"}
+	case n.Kind == "questions":
+		return []string{"questions"}
 	case n.Kind == "paused":
 		return []string{"pauses"}
 	case n.Kind == "off":

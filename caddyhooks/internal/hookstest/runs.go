@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
 // RunView is all that the API shows of a run.
@@ -87,11 +89,21 @@ func (s *Server) Run(id string) RunView {
 	return s.LookUp(id, "").Shown(s.T)
 }
 
+// Waiting waits until a run is put aside.
+func (s *Server) Waiting(id string) (run RunView) {
+	s.T.Helper()
+	Eventually(s.T, "the run is put aside", func() bool {
+		run = s.Run(id)
+		return run.Status == "waiting"
+	})
+	return run
+}
+
 // Ended waits for the end of a run.
 func (s *Server) Ended(id string) RunView {
 	s.T.Helper()
 	run := s.LookUp(id, "?wait=30s").Shown(s.T)
-	if run.Status == "queued" || run.Status == "running" {
+	if !engine.Status(run.Status).Ended() {
 		s.T.Fatalf("the run does not end: %s", run.Body)
 	}
 	return run
@@ -102,7 +114,7 @@ func (s *Server) EndedWithin(patience time.Duration, id string) (run RunView) {
 	s.T.Helper()
 	Within(s.T, patience, "the run ends", func() bool {
 		run = s.LookUp(id, "?wait=30s").Shown(s.T)
-		return run.Status != "queued" && run.Status != "running"
+		return engine.Status(run.Status).Ended()
 	})
 	return run
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/clicks"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/observe"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
@@ -140,6 +141,9 @@ func (q *hookRequest) meters() *observe.HookMeters { return q.in.Meters.Endpoint
 // serve takes the request through all steps: gate, route, authenticate, read, intake, submit, answer.
 func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *settings.Active) error {
 	in := q.in
+	if served, err := q.serveQuestion(w, r); served {
+		return err
+	}
 	if !active.On {
 		return &noWebhookError{"webhooks are off: " + active.OffBecause}
 	}
@@ -186,6 +190,11 @@ func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *sett
 		}
 		q.isKnown = true
 	}
+	if custom != nil {
+		if click := clicks.Parse(scheme.Name, req.Body); click != nil {
+			return q.answerClick(w, r, click)
+		}
+	}
 	if custom != nil && active.HistoryOf(custom) > 0 {
 		in.Service.Samples.Note(q.name, r.Header, req.Query, req.Body)
 	}
@@ -207,11 +216,43 @@ func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *sett
 	}
 	first := runs[0]
 	q.chat = first.ChatID
+	if first.Sync && prefersAsync(r.Header["Prefer"]) {
+		first.Sync = false
+		w.Header().Set("Preference-Applied", respondAsync)
+	}
 	if first.Key, first.KeyHeader, err = idempotencyKey(r.Header, scheme, first, custom, req.Body, req.Doc); err != nil {
 		return err
 	}
 	first.Replay = scheme.ReplayKey(first.Hook, credential)
 	return q.submit(w, r, runs, active.Revision)
+}
+
+// answerClick answers a question because somebody has pressed a button. That is no event: conditions of the hook do not count, and no run
+// comes of it.
+func (q *hookRequest) answerClick(w http.ResponseWriter, r *http.Request, click *clicks.Click) error {
+	reply, err := q.in.AnswerByClick(r.Context(), click)
+	if err != nil {
+		return err
+	}
+	observe.NoteStatus(r, observe.RequestAnswer)
+	writeAny(w, http.StatusOK, "application/json", reply)
+	return nil
+}
+
+// respondAsync is the preference of a caller who would wait for the answer, and does not want to.
+const respondAsync = "respond-async"
+
+// prefersAsync reports whether a Prefer header (RFC 7240) asks for an answer at once.
+func prefersAsync(values []string) bool {
+	for _, value := range values {
+		for preference := range strings.SplitSeq(value, ",") {
+			name, _, _ := strings.Cut(preference, ";")
+			if strings.EqualFold(strings.TrimSpace(name), respondAsync) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // readBody reads the body, unless that was done under earlier settings.

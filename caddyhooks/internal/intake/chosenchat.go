@@ -12,6 +12,9 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/template"
 )
 
+// maxSender bounds what tells senders apart, in bytes.
+const maxSender = 512
+
 // maxTo bounds a chat that a request chooses, in bytes.
 const maxTo = 512
 

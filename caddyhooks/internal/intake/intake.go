@@ -254,6 +254,9 @@ func IntakeCustom(active *settings.Active, h *settings.Hook, req *Request) ([]*e
 		if to != "" {
 			runs[i].To = to
 		}
+		if h.SenderTemplate != nil { // a value that is missing is nobody's, and asked about each time
+			runs[i].Sender, _ = h.SenderTemplate.Strict(input, maxSender)
+		}
 	}
 	return runs, nil
 }

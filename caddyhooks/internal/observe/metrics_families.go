@@ -82,6 +82,8 @@ var (
 	QueueLimit       = gauge("queue_limit", "The queue_limit: how many runs may wait.")
 	QueueOldest      = gauge("queue_oldest_seconds", "Age of the oldest run that waits, 0 if none does.")
 	RunsRunning      = gauge("running", "Runs that are being carried out.")
+	RunsWaiting      = gauge("waiting_runs", "Runs that are put aside until their agent or a person answers.")
+	OpenQuestions    = gauge("open_questions", "Questions that people have to answer.")
 	WorkersAtOnce    = gauge("workers", "The workers of this node: how many runs it carries out at once at most.")
 	PendingOf        = gauge("deliveries_pending", "Deliveries that have not arrived yet.", "kind", "channel")
 	DeadOf           = gauge("deliveries_dead", "Deliveries that were given up, until they are retried, dropped or pruned.", "kind", "channel")
@@ -97,8 +99,8 @@ var (
 
 // Gauges lists them.
 var Gauges = []*prometheus.Desc{
-	QueueDepth, QueueLimit, QueueOldest, RunsRunning, WorkersAtOnce, PendingOf, DeadOf, StoreBytes, SettingsProblems, EventStreams,
-	RunnerUp, Paused, StoreUp, BuildInfo,
+	QueueDepth, QueueLimit, QueueOldest, RunsRunning, RunsWaiting, OpenQuestions, WorkersAtOnce, PendingOf, DeadOf, StoreBytes,
+	SettingsProblems, EventStreams, RunnerUp, Paused, StoreUp, BuildInfo,
 }
 
 func gauge(name, help string, labels ...string) *prometheus.Desc {

@@ -26,6 +26,7 @@ type StoreFigures struct {
 
 type storeState struct {
 	Backlog     engine.Backlog
+	Questions   int // open ones, for people
 	Undelivered undelivered
 	Bytes       int64 // negative if it is not known
 }
@@ -48,6 +49,9 @@ func askStore(ctx context.Context, e *engine.Engine) (known storeState, err erro
 		return storeState{}, cause
 	}
 	if known.Backlog, err = e.Backlog(ctx); err != nil {
+		return storeState{}, err
+	}
+	if known.Questions, err = e.CountQuestions(ctx); err != nil {
 		return storeState{}, err
 	}
 	if known.Undelivered, err = e.CountUndeliveredBy(ctx); err != nil {

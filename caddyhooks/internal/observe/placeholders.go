@@ -31,6 +31,7 @@ const (
 	RequestReplayed  RequestStatus = "replayed"  // it was sent before, and answered like the first time
 	RequestIgnored   RequestStatus = "ignored"   // a condition of the hook leaves it out
 	RequestChallenge RequestStatus = "challenge" // the sender tried out whether the hook is there
+	RequestAnswer    RequestStatus = "answer"    // somebody pressed a button under a question
 	RequestRefused   RequestStatus = "refused"   // it became no run
 	RequestGone      RequestStatus = "gone"      // the caller went away before the answer
 	RequestRunAPI    RequestStatus = "run_api"   // it asked about a run, or cancelled one

@@ -144,6 +144,23 @@ var Callers = &Document{
 			answers: ofRuns(
 				answer{status: "200", text: "The events.", body: content{mediaEvents: someText}},
 				answer{status: "204", text: "The reader has seen the result."})},
+		{method: "POST", path: "/replies/{id}", id: "reply", tag: "runs", summary: "Answer a turn that an agent has taken on",
+			text: "For runners of your own (runner http with async). URL and token are those in reply of the turn. The token is sent as " +
+				"Authorization: Bearer <token>. The same answer may be sent again.",
+			body: isJSON(api.Reply{}), answers: ofRuns(
+				answer{status: "200", text: "The answer is kept.", body: isJSON(api.Replied{})},
+				answer{status: "409", text: "There is another answer already, or the run has ended.", body: isJSON(Error{})},
+				answer{status: "413", text: "The answer is too long.", body: isJSON(Error{})})},
+		{method: "GET", path: "/answers/{id}", id: "answerPage", tag: "runs", summary: "A page for people who answer a question", open: true,
+			answers: []answer{{status: "200", text: "The page. It decides nothing.", body: content{"text/html": someText}},
+				{status: "404", text: "There is no such page.", body: isJSON(Error{})}}},
+		{method: "POST", path: "/answers/{id}", id: "answerByLink", tag: "runs", summary: "Show or answer the question of a link",
+			text: "The token is the part of the link behind #, and is sent as Authorization: Bearer <token>.",
+			body: isJSON(api.GivenAnswer{}), answers: ofRuns(
+				answer{status: "200", text: "The question, which now has the answer if one was given.", body: isJSON(api.LinkedQuestion{})},
+				answer{status: "403", text: "Only some people may answer, in the chat.", body: isJSON(Error{})},
+				answer{status: "409", text: "Somebody was first: the question has that answer.", body: isJSON(api.LinkedQuestion{})},
+				answer{status: "413", text: "The answer is too long.", body: isJSON(Error{})})},
 	},
 	webhooks: []operation{
 		{method: "POST", path: "callback", id: "callback", tag: "sent", summary: "The result of a run, posted to its callback URL", open: true,
@@ -161,6 +178,7 @@ var Callers = &Document{
 			answers: []answer{
 				{status: "200", text: "The answer: text, JSON, or a stream of the events delta, heartbeat, result and error.",
 					body: content{mediaText: someText, mediaJSON: Text{}, mediaEvents: someText}},
+				{status: "202", text: "With async: the agent has taken the turn on, and answers at reply.", headers: []string{"Location"}},
 				{status: "429", text: "The turn was not taken on. It is tried again later.", headers: []string{"Retry-After"}},
 				{status: "503", text: "The turn was not taken on. It is tried again later.", headers: []string{"Retry-After"}},
 				{status: "4XX", text: "The run fails."}}},

@@ -60,8 +60,9 @@ type answer struct {
 
 // known are the schemas of types that are not described by their fields.
 var known = map[reflect.Type]configschema.Schema{
-	reflect.TypeFor[engine.Status](): {"type": "string", "enum": []engine.Status{engine.Queued, engine.Running, engine.Completed,
-		engine.Failed, engine.TimedOut, engine.Cancelled, engine.Expired}},
+	reflect.TypeFor[engine.Status](): {"type": "string", "enum": engine.Statuses},
+	reflect.TypeFor[engine.QuestionKind](): {"type": "string", "enum": []engine.QuestionKind{engine.AskAgent, engine.AskStart,
+		engine.AskDeliver, engine.AskInput, engine.AskPermission}},
 	reflect.TypeFor[engine.Action](): {"type": "string", "enum": []engine.Action{engine.Wake, engine.Agent}},
 	reflect.TypeFor[engine.Phase](): {"type": "string",
 		"enum": []engine.Phase{engine.PhaseQueued, engine.PhaseTurn, engine.PhaseRepair}},

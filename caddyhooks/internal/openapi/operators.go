@@ -37,6 +37,11 @@ type PauseRequest struct {
 	Rate   string `json:"rate,omitempty"`   // how many of its runs start all the same, on each node, such as 10/s
 }
 
+// AnswerRequest answers a question.
+type AnswerRequest struct {
+	Answer string `json:"answer"` // one of the choices, if there are some
+}
+
 // DismissalRequest dismisses a warning.
 type DismissalRequest struct {
 	Reason string `json:"reason"` // shown to operators, at most 200 bytes
@@ -149,6 +154,13 @@ var Operators = &Document{
 			headers: []string{"Hooks-Operator"}, body: isJSON(PauseRequest{}), answers: answered("200", isJSON(api.Pause{}))},
 		{method: "DELETE", path: "/pauses", id: "resume", tag: "runs", summary: "Resume what is paused, at once",
 			query: []string{"what", "name"}, headers: []string{"Hooks-Operator"}, answers: answered("204", nil)},
+		{method: "GET", path: "/questions", id: "questions", tag: "runs", summary: "List open questions for people, the newest first",
+			query: []string{"limit", "cursor"}, answers: answered("200", isJSON(api.QuestionsPage{}))},
+		{method: "GET", path: "/questions/{id}", id: "question", tag: "runs", summary: "Show a question",
+			answers: answered("200", isJSON(api.Question{}))},
+		{method: "POST", path: "/questions/{id}", id: "answerQuestion", tag: "runs", summary: "Answer a question",
+			text:    "A question is answered once. 409 tells the first answer.",
+			headers: []string{"Hooks-Operator"}, body: isJSON(AnswerRequest{}), answers: answered("200", isJSON(api.Question{}))},
 		{method: "GET", path: "/runs", id: "runs", tag: "runs", summary: "List runs, the newest first",
 			query: append(append([]string(nil), api.RunFilters...), "limit", "cursor"), answers: answered("200", isJSON(api.RunsPage{}))},
 		{method: "GET", path: "/runs/{id}", id: "run", tag: "runs", summary: "Show a run", answers: answered("200", isJSON(api.RunDetails{}))},

@@ -21,7 +21,17 @@ func (in *Instance) limited(channel engine.Channel) engine.Channel {
 	if _, ok := channel.(settings.ChatLimiter); !ok {
 		return channel
 	}
-	return limitedChannel{channel, &in.Compiler}
+	limited := limitedChannel{channel, &in.Compiler}
+	if asks, ok := channel.(engine.QuestionChannel); ok {
+		return limitedQuestionChannel{limited, asks}
+	}
+	return limited
+}
+
+// limitedQuestionChannel is one that can ask questions. Their chats are the operator's word, and were checked when they were configured.
+type limitedQuestionChannel struct {
+	limitedChannel
+	engine.QuestionChannel
 }
 
 var errChatNotAllowed = errors.New("the chat is not in allow_to of the channel, and no hook of Caddy's configuration names it")
@@ -31,13 +41,17 @@ func allowsChat(compiler *settings.Compiler, channel engine.Channel, hook, to st
 	return settings.AllowsTo(channel, to) || compiler.NamesChat(hook)
 }
 
-// Send sends the answer.
+// Send sends the answer, or a question that has no buttons.
 func (c limitedChannel) Send(ctx context.Context, d *engine.Delivery) error {
-	if !allowsChat(c.compiler, c.Channel, d.Hook, d.To) {
+	if d.Question == "" && !allowsChat(c.compiler, c.Channel, d.Hook, d.To) {
 		return &engine.FinalError{Err: errChatNotAllowed}
 	}
 	return c.Channel.Send(ctx, d)
 }
 
 // Interface guards
-var _ engine.Channel = limitedChannel{}
+var (
+	_ engine.Channel         = limitedChannel{}
+	_ engine.Channel         = limitedQuestionChannel{}
+	_ engine.QuestionChannel = limitedQuestionChannel{}
+)

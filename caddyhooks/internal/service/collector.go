@@ -108,6 +108,8 @@ func (in *Instance) collect(metrics chan<- prometheus.Metric) {
 	show(observe.QueueDepth, float64(figures.Backlog.Queued))
 	show(observe.QueueOldest, figures.Backlog.Oldest.Seconds())
 	show(observe.RunsRunning, float64(figures.Backlog.Running))
+	show(observe.RunsWaiting, float64(figures.Backlog.Waiting))
+	show(observe.OpenQuestions, float64(figures.Questions))
 	if figures.Bytes >= 0 {
 		show(observe.StoreBytes, float64(figures.Bytes))
 	}

@@ -137,10 +137,11 @@ func (s serviceEvents) totals(ctx context.Context, t api.Topic) json.RawMessage 
 		type counts struct {
 			Queued  int `json:"queued"`
 			Running int `json:"running"`
+			Waiting int `json:"waiting"`
 		}
 		totals = struct {
 			Counts counts `json:"counts"`
-		}{counts{backlog.Queued, backlog.Running}}
+		}{counts{backlog.Queued, backlog.Running, backlog.Waiting}}
 	case api.TopicDeliveries:
 		pending, dead, _ := s.Engine.CountUndelivered(ctx)
 		totals = struct {
@@ -159,15 +160,18 @@ func (s serviceEvents) totals(ctx context.Context, t api.Topic) json.RawMessage 
 			break
 		}
 		backlog, _ := s.Engine.Backlog(ctx)
+		questions, _ := s.Engine.CountQuestions(ctx)
 		pending, dead, _ := s.Engine.CountUndelivered(ctx)
 		totals = struct {
 			Running            int     `json:"running"`
 			Queued             int     `json:"queued"`
+			Waiting            int     `json:"waiting"`
+			Questions          int     `json:"questions"`
 			OldestSeconds      float64 `json:"oldestSeconds"`
 			Pending            int     `json:"pending"`
 			Dead               int     `json:"dead"`
 			AcceptedLastMinute int64   `json:"acceptedLastMinute"`
-		}{backlog.Running, backlog.Queued, text.RoundedSeconds(backlog.Oldest), pending, dead, s.acceptedLately(ctx)}
+		}{backlog.Running, backlog.Queued, backlog.Waiting, questions, text.RoundedSeconds(backlog.Oldest), pending, dead, s.acceptedLately(ctx)}
 	}
 	encoded, _ := json.Marshal(totals) // which always encodes
 	return encoded

@@ -34,7 +34,9 @@ type Instance struct {
 	Opener       engine.StoreOpener
 	client       *outbound.Client
 	own          *ownMessages
+	whispers     whispers
 
+	PublicURL  string // where others reach the site, if the configuration says so
 	MaxRequest int64
 	Memory     intake.Memory
 	Log        *zap.Logger
@@ -70,6 +72,7 @@ func NewInstance(ctx caddy.Context, o *Options, config []byte) (*Instance, error
 		Urls:       []string{},
 		Config:     config,
 		Compiler:   settings.Compiler{Pinned: o.Settings, Secrets: make(map[string]string)},
+		PublicURL:  o.PublicURL,
 		MaxRequest: int64(o.MaxRequest),
 		Log:        ctx.Logger().With(zap.String("instance", o.Name)),
 		Started:    make(chan struct{}),
@@ -117,6 +120,9 @@ func NewInstance(ctx caddy.Context, o *Options, config []byte) (*Instance, error
 			channels[name] = channel.(engine.Channel)
 			limited[name] = in.limited(channels[name])
 		}
+	}
+	if err := checkAskers(runners, channels); err != nil {
+		return nil, err
 	}
 	guard, err := o.Callbacks.Guard()
 	if err != nil {
@@ -232,7 +238,7 @@ func (in *Instance) startOn(s *Service, reload bool) error {
 	queued := s.countQueued() // before workers take them
 	s.followSettings(active)
 	in.Meters.Keep(in.meteredNames(active), false)
-	in.EngineConfig.Announcer, in.EngineConfig.Progress = s.Announcer, progressChats{in}
+	in.EngineConfig.Announcer, in.EngineConfig.Progress, in.EngineConfig.Questions = s.Announcer, progressChats{in}, runQuestions{in}
 	in.Detach = s.Engine.Attach(in.EngineConfig)
 	s.Bulk.Adopt()
 	in.Active.Store(active)
@@ -268,6 +274,7 @@ func (in *Instance) Stop() {
 		in.Detach()
 	}
 	in.own.end()
+	in.whispers.end()
 	in.Service.Announcer.leave(in.Emitter)
 	if in.leaveRefused != nil {
 		in.leaveRefused()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -23,6 +24,10 @@ type Options struct {
 
 	// The path below which hooks are served. Default: /api/hooks.
 	Path string `json:"path,omitempty"`
+
+	// Where others reach the site of the hooks, such as https://hooks.example.com: agents that answer later, and people who answer questions.
+	// Default: the address of the site, if it has one.
+	PublicURL string `json:"public_url,omitempty"`
 
 	// The webhook settings. A setting that is given here is pinned: the admin API shows it and refuses to change it.
 	Settings settings.Settings `json:"settings,omitzero"`
@@ -108,6 +113,9 @@ func (o *Options) FillIn() error {
 	if err := CheckPath(o.Path); err != nil {
 		return err
 	}
+	if err := CheckPublicURL(o.PublicURL); err != nil {
+		return err
+	}
 	o.MaxTimeout = cmp.Or(o.MaxTimeout, caddy.Duration(time.Hour))
 	o.MaxRequest = cmp.Or(o.MaxRequest, DefaultMaxRequest)
 	o.MaxMemory = cmp.Or(o.MaxMemory, DefaultMaxMemory)
@@ -126,6 +134,17 @@ func (o *Options) FillIn() error {
 		o.StoreRaw = json.RawMessage(defaultStore)
 	}
 	return o.check()
+}
+
+// CheckPublicURL checks a public URL. "" is none.
+func CheckPublicURL(address string) error {
+	u, err := url.Parse(address)
+	isSite := err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil &&
+		u.RawQuery == "" && u.Fragment == ""
+	if address != "" && !isSite {
+		return fmt.Errorf("public_url '%s' is refused: write the URL of the site, such as https://hooks.example.com", text.Abridge(address))
+	}
+	return nil
 }
 
 // check names the first option that is out of its bounds.

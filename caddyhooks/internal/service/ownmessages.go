@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/caddyserver/caddy/v2"
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
@@ -41,10 +40,8 @@ type channelAuthors struct {
 func newOwnMessages(channels map[string]engine.Channel, configs map[string]json.RawMessage, log *zap.Logger) *ownMessages {
 	o := &ownMessages{channels: make(map[string][]*channelAuthors), log: log}
 	for name, channel := range channels {
-		asked, ok := channel.(engine.AuthorChannel)
-		module, isModule := channel.(caddy.Module)
-		if ok && isModule {
-			service := module.CaddyModule().ID.Name()
+		if asked, ok := channel.(engine.AuthorChannel); ok {
+			service := settings.ServiceOf(channel)
 			o.channels[service] = append(o.channels[service], &channelAuthors{name: name, config: configs[name], asked: asked})
 		}
 	}

@@ -1,7 +1,7 @@
 // Package service has what lives longer than a request. An [Instance] is one hooks block of a configuration. A [Service], with the
 // engine, its store and the live settings, outlives reloads and is shared by the instances of the old and the new configuration.
 // Changes of settings, the event hub, rates, bulk actions and health belong to it. It imports settings, intake, observe, refused, bulk,
-// lastuse, progress, api and engine.
+// lastuse, progress, questions, api and engine.
 package service
 
 import (
@@ -27,6 +27,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/lastuse"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/observe"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/progress"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/questions"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/refused"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
@@ -47,6 +48,8 @@ type Service struct {
 	Events   *eventHub
 	Bulk     *bulk.Actions
 	progress *progress.Keeper
+	Tokens   *questions.Tokens // of questions
+	senders  questions.Senders // that somebody has approved
 
 	Announcer *Announcer
 	queued    queueCount
@@ -86,6 +89,7 @@ func openService(opener engine.StoreOpener, name string) (*Service, error) {
 	s.Announcer = newAnnouncer(name)
 	s.Bulk = bulk.New(s.Engine, store, s.logger)
 	s.progress = progress.New(store, s.logger)
+	s.Tokens, s.senders = questions.NewTokens(store.Documents()), questions.NewSenders(store.Documents())
 	if err := s.loadFirst(context.Background()); err != nil && !errors.Is(err, engine.ErrUnreachable) {
 		s.Announcer.shut()
 		store.Close()

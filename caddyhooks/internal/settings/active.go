@@ -79,6 +79,7 @@ func (c *Compiler) Compile(before *Active, live Settings, mayLeaveOut func(p Par
 	active.Warnings = append(c.warnings(&active.Settings), c.warningsAboutHidden(&live)...)
 	active.Warnings = append(active.Warnings, c.warningsAboutChats(active)...)
 	active.Warnings = append(active.Warnings, c.warningsAboutProgress(active)...)
+	active.Warnings = append(active.Warnings, c.warningsAboutButtons(active)...)
 	active.Warnings = append(active.Warnings, c.warningsAboutWorkers(active)...)
 	active.Warnings = append(active.Warnings, c.warningsAboutStore()...)
 	active.Warnings = append(active.Warnings, c.warningsAboutFoldMax(active)...)
@@ -119,6 +120,7 @@ func (c *Compiler) compileSettings(before *Active, live Settings) (active *Activ
 	}
 	active.SecretHeaders.Add(senderHeaders()...)
 	active.SecretHeaders.Add(BearerScheme.SecretHeaders(nil)...)
+	active.SecretHeaders.Add(PushTokenHeaders...)
 	active.secretTexts = newSecretTexts()
 	resolve := active.secretTexts.noting(c.resolve)
 	var tokens []string

@@ -37,6 +37,7 @@ type HookBlock struct {
 //		validation_tier      <tier>
 //		callback_url         <url>
 //		deliver              <channel> <to>
+//		ask                  [first <template>] <channel> <to> before run|deliver [<duration>] [by <id>...] [else drop|run|send|hold]
 //		progress             <text>
 //		timeout              <duration>
 //		queue_time           <duration>
@@ -101,6 +102,7 @@ func (h *HookBlock) Directives() []hookDirective {
 		{caddyconf.Set("validation_tier", &h.ResponseValidationModelTier, caddyconf.Word), field("responseValidationModelTier")},
 		{caddyconf.Set("callback_url", &h.CallbackURL, caddyconf.Word), field("callbackUrl")},
 		{caddyconf.Directive{Word: "deliver", Read: h.unmarshalDeliver}, []string{"deliver", "channel", "to"}},
+		{caddyconf.Directive{Word: "ask", Repeatable: true, Read: h.unmarshalAsk}, field("ask")},
 		{caddyconf.Set("progress", &h.Progress, caddyconf.Prose(caddyconf.Text)), field("progress")},
 		{caddyconf.Set("timeout", &h.TimeoutSeconds, caddyconf.Seconds), field("timeoutSeconds")},
 		{caddyconf.Set("queue_time", &h.QueueTimeSeconds, caddyconf.Seconds), field("queueTimeSeconds")},

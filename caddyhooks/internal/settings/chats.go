@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caddyserver/caddy/v2"
+
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/template"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
@@ -64,6 +66,9 @@ func (m *Mapping) checkChosenTo(r *Rules) error {
 
 // checkAllowed checks the chat of a live hook. One that requests choose is checked then.
 func (m *Mapping) checkAllowed(r *Rules) error {
+	if err := m.checkAskAllowed(r); err != nil {
+		return err
+	}
 	if chosen, err := m.ToTemplate(); chosen != nil || err != nil {
 		return err
 	}
@@ -90,6 +95,15 @@ func (c *Compiler) CheckAllowed(live *Settings, unchanged func(Part) bool) error
 		}
 	}
 	return nil
+}
+
+// ServiceOf is the name of a channel's module, which is that of the scheme of the same service; "" if it is no module.
+func ServiceOf(channel engine.Channel) string {
+	module, ok := channel.(caddy.Module)
+	if !ok {
+		return ""
+	}
+	return module.CaddyModule().ID.Name()
 }
 
 // maxProgress bounds what is posted when a run starts. It is one short line.

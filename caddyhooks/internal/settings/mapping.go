@@ -118,12 +118,15 @@ type Mapping struct {
 	// What is posted in the chat that the reply goes to when a run starts, such as "Working on it …". The reply takes its place.
 	Progress string `json:"progress,omitempty"`
 
+	// What somebody has to approve: that a run starts, or that its reply is sent.
+	Ask []Ask `json:"ask,omitempty"`
+
 	AgentFields
 }
 
 var (
 	HookName      = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
-	reservedNames = []string{"wake", "agent", "runs"}
+	reservedNames = []string{"wake", "agent", "runs", "replies", "answers"}
 )
 
 // IsBuiltIn reports whether a hook is always there, and no mapping.
@@ -132,22 +135,23 @@ func IsBuiltIn(hook string) bool { return hook == "wake" || hook == "agent" }
 // Hook is a mapping that is ready for requests: its templates are parsed and its secret is resolved.
 type Hook struct {
 	Mapping
-	Template     *template.Template
-	ChatTemplate *template.Template
-	ToTemplate   *template.Template // nil unless requests choose the chat that the answer goes to
-	ToChannel    engine.Channel     // that it is on; nil if it is not known
-	NamesRun     bool               // a template has the id of the run
-	EachMatch    *template.Each     // nil: a request is one run
-	Filters      []Filter
-	OfBody       int                   // where the filters begin that look at the body
-	Selected     *strictjson.Selection // parts of a body that the templates and filters read
-	Checked      *strictjson.Selection // parts of it that the scheme reads
-	Hidden       auth.HeaderNames      // that templates and filters do not read
-	Answer       *givenAnswer          // to callers that do not wait; nil for the usual one
-	Auth         Authentication
-	FromRanges   []netip.Prefix // that callers come from; nil is any
-	RunRate      HookRate
-	Pinned       bool
+	Template       *template.Template
+	ChatTemplate   *template.Template
+	ToTemplate     *template.Template // nil unless requests choose the chat that the answer goes to
+	ToChannel      engine.Channel     // that it is on; nil if it is not known
+	SenderTemplate *template.Template // tells senders apart; nil unless somebody is asked about new ones
+	NamesRun       bool               // a template has the id of the run
+	EachMatch      *template.Each     // nil: a request is one run
+	Filters        []Filter
+	OfBody         int                   // where the filters begin that look at the body
+	Selected       *strictjson.Selection // parts of a body that the templates and filters read
+	Checked        *strictjson.Selection // parts of it that the scheme reads
+	Hidden         auth.HeaderNames      // that templates and filters do not read
+	Answer         *givenAnswer          // to callers that do not wait; nil for the usual one
+	Auth           Authentication
+	FromRanges     []netip.Prefix // that callers come from; nil is any
+	RunRate        HookRate
+	Pinned         bool
 
 	UndecidedAt atomic.Int64 // when a filter that was not decided was last logged, in nanoseconds since 1970
 }
@@ -198,6 +202,9 @@ func (m Mapping) Compile(r *Rules, secrets HookSecrets) (*Hook, error) {
 	if m.Runner != "" && !slices.Contains(r.Runners.Names, m.Runner) {
 		return nil, FieldErrorf("runner", "names no runner that is configured here; there %s", AreListed(r.Runners.Names))
 	}
+	if err := h.checkAsk(r); err != nil {
+		return nil, err
+	}
 	if err := h.checkFold(r); err != nil {
 		return nil, err
 	}
@@ -243,6 +250,9 @@ func (h *Hook) ParseTemplates() (err error) {
 	if h.ToTemplate, err = h.Mapping.ToTemplate(); err != nil {
 		return err
 	}
+	if err := h.parseSender(); err != nil {
+		return err
+	}
 	if h.Each != "" {
 		if h.EachMatch, err = template.ParseEach(h.Each); err != nil {
 			return FieldErrorf("each", "is refused: %v", err)
@@ -258,6 +268,9 @@ func (h *Hook) ParseTemplates() (err error) {
 	for _, t := range []*template.Template{h.Template, h.ChatTemplate} {
 		t.Select(h.Selected)
 		h.NamesRun = h.NamesRun || slices.Contains(t.Sources(), template.Source{Kind: "run"})
+	}
+	if h.SenderTemplate != nil {
+		h.SenderTemplate.Select(h.Selected)
 	}
 	if h.ToTemplate != nil {
 		h.ToTemplate.Select(h.Selected)

@@ -1,7 +1,6 @@
 package settings
 
 import (
-	"encoding/json"
 	"regexp"
 	"slices"
 	"strings"
@@ -32,7 +31,8 @@ var (
 		ids:   []string{"event.bot_id", "event.user", "event.app_id", "event.message.bot_id", "event.message.user", "event.message.app_id"},
 		reads: []string{"event.subtype"},
 		bot: func(doc any) bool {
-			return textAt(doc, "event.bot_id") != "" || textAt(doc, "event.message.bot_id") != "" || textAt(doc, "event.subtype") == "bot_message"
+			return strictjson.TextAt(doc, "event.bot_id", "event.message.bot_id") != "" ||
+				strictjson.TextAt(doc, "event.subtype") == "bot_message"
 		},
 	}
 	// A button is pressed on a message of the bot. Its author is whoever presses it.
@@ -51,7 +51,7 @@ var (
 		ids:   []string{"comment.user.login", "comment.performed_via_github_app.slug", "sender.login"},
 		reads: []string{"action", "comment.id", "comment.user.type"},
 		bot: func(doc any) bool {
-			return textAt(doc, "comment.user.type") == "Bot" && isWritten(textAt(doc, "action"))
+			return strictjson.TextAt(doc, "comment.user.type") == "Bot" && isWritten(strictjson.TextAt(doc, "action"))
 		},
 		rename: func(path, id string) string {
 			if strings.HasSuffix(path, ".slug") {
@@ -59,24 +59,26 @@ var (
 			}
 			return id
 		},
-		counts: func(doc any) bool { return textAt(doc, "comment.id") != "" && isWritten(textAt(doc, "action")) },
+		counts: func(doc any) bool {
+			return strictjson.TextAt(doc, "comment.id") != "" && isWritten(strictjson.TextAt(doc, "action"))
+		},
 	}
 	gitlabAuthors = &eventAuthors{
 		ids:   []string{"user.id", "user.username", "object_attributes.author_id"},
 		reads: []string{"object_kind"},
 		bot: func(doc any) bool {
-			return textAt(doc, "object_kind") == "note" && gitlabBot.MatchString(textAt(doc, "user.username"))
+			return strictjson.TextAt(doc, "object_kind") == "note" && gitlabBot.MatchString(strictjson.TextAt(doc, "user.username"))
 		},
-		counts: func(doc any) bool { return textAt(doc, "object_kind") == "note" },
+		counts: func(doc any) bool { return strictjson.TextAt(doc, "object_kind") == "note" },
 	}
 	linearAuthors = &eventAuthors{
 		ids:   []string{"data.userId", "data.user.id", "actor.id"},
 		reads: []string{"type", "actor.type", "data.botActor.id"},
 		bot: func(doc any) bool {
-			kind := textAt(doc, "actor.type")
-			return textAt(doc, "type") == "Comment" && (kind != "" && kind != "user" || textAt(doc, "data.botActor.id") != "")
+			kind := strictjson.TextAt(doc, "actor.type")
+			return strictjson.TextAt(doc, "type") == "Comment" && (kind != "" && kind != "user" || strictjson.TextAt(doc, "data.botActor.id") != "")
 		},
-		counts: func(doc any) bool { return textAt(doc, "type") == "Comment" },
+		counts: func(doc any) bool { return strictjson.TextAt(doc, "type") == "Comment" },
 	}
 )
 
@@ -90,7 +92,7 @@ func isWritten(action string) bool { return action == "created" || action == "ed
 
 func anyTrue(paths ...string) func(doc any) bool {
 	return func(doc any) bool {
-		return slices.ContainsFunc(paths, func(path string) bool { return valueAt(doc, path) == true })
+		return slices.ContainsFunc(paths, func(path string) bool { return strictjson.ValueAt(doc, path) == true })
 	}
 }
 
@@ -109,7 +111,7 @@ func (a Authentication) AuthorOf(doc any) EventAuthor {
 	author := EventAuthor{Service: a.Name, Bot: a.authors.bot(doc)}
 	counts := a.authors.counts == nil || a.authors.counts(doc)
 	for _, path := range a.authors.ids {
-		id := textAt(doc, path)
+		id := strictjson.TextAt(doc, path)
 		if id == "" {
 			continue
 		}
@@ -128,30 +130,5 @@ func (e *eventAuthors) selectParts(selection *strictjson.Selection) {
 	if e == nil {
 		return
 	}
-	for _, path := range slices.Concat(e.ids, e.reads) {
-		at := selection
-		for name := range strings.SplitSeq(path, ".") {
-			at = at.Member(name)
-		}
-	}
-}
-
-// valueAt follows the members of a path, nil if there is no such value.
-func valueAt(doc any, path string) any {
-	for name := range strings.SplitSeq(path, ".") {
-		object, _ := doc.(map[string]any)
-		doc = object[name]
-	}
-	return doc
-}
-
-// textAt is the text or the number at a path, "" if there is none.
-func textAt(doc any, path string) string {
-	switch value := valueAt(doc, path).(type) {
-	case string:
-		return value
-	case json.Number:
-		return value.String()
-	}
-	return ""
+	selection.Paths(slices.Concat(e.ids, e.reads)...)
 }

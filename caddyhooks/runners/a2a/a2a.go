@@ -20,6 +20,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/answers"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/httpcall"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/turns"
 )
 
 func init() {
@@ -47,17 +48,27 @@ type A2A struct {
 	// may take.
 	IdleTimeout caddy.Duration `json:"idle_timeout,omitempty"`
 
+	// How long a task may take. A run whose agent needs more than a moment is put aside then, and found again by its task. An agent that
+	// offers push notifications says when there is news, and others are asked. Default: the runner waits within the time of the run.
+	Push caddy.Duration `json:"push,omitempty"`
+
+	// Where people are asked if the agent needs more input. Default: the run fails then.
+	Ask *caddyconf.AskPlace `json:"ask,omitempty"`
+
 	httpcall.ServerTLS
 	httpcall.Client
 
-	card      string // its URL
-	user      *url.Userinfo
-	origins   []string
-	token     string
-	headers   map[string]string
-	agents    *agentCards
-	firstPoll time.Duration
-	log       *zap.Logger
+	card    string // its URL
+	user    *url.Userinfo
+	origins []string
+	token   string
+	headers map[string]string
+	agents  *agentCards
+	log     *zap.Logger
+
+	firstPoll  time.Duration // before a task is asked for while the runner waits …
+	firstPause time.Duration // … and after it was put aside
+	asideAfter time.Duration // how long the runner waits before it puts a task aside
 }
 
 // CaddyModule returns the Caddy module information.
@@ -78,7 +89,7 @@ func (*A2A) Uses() (tiers, memoryPresets []string) { return engine.Tiers, []stri
 
 // Provision sets up the runner. The card is read when the first turn needs it.
 func (a *A2A) Provision(ctx caddy.Context) (err error) {
-	a.log, a.firstPoll = ctx.Logger(), firstPoll
+	a.log, a.firstPoll, a.firstPause, a.asideAfter = ctx.Logger(), firstPoll, turns.FirstPause, asideAfter
 	if a.Token != "" {
 		if a.token, err = caddyconf.ResolveToken(a.Token); err != nil {
 			return fmt.Errorf("runner a2a: the token %w", err)
@@ -93,13 +104,13 @@ func (a *A2A) Provision(ctx caddy.Context) (err error) {
 	}
 	a.card, a.user = cardURL(address)
 	a.Redactor = answers.NewRedactor(a.token, address, httpcall.HeaderSecrets(a.headers)...)
-	a.origins = []string{originOf(a.card)}
+	a.origins = []string{httpcall.OriginOf(a.card)}
 	for _, place := range a.AllowTo {
 		place = caddy.NewReplacer().ReplaceKnown(place, "")
 		if err := checkPlace(place); err != nil {
 			return fmt.Errorf("runner a2a: %w", err)
 		}
-		a.origins = append(a.origins, originOf(place))
+		a.origins = append(a.origins, httpcall.OriginOf(place))
 	}
 	a.agents = newAgentCards(a.readCard)
 	err = a.Connect(&a.ServerTLS, func(t *http.Transport) http.RoundTripper {
@@ -124,6 +135,14 @@ func (a *A2A) Validate() error {
 func (a *A2A) check() error {
 	if a.IdleTimeout < 0 {
 		return errors.New("idle_timeout must not be negative")
+	}
+	if a.Push < 0 {
+		return errors.New("push must not be negative")
+	}
+	if a.Ask != nil {
+		if err := checkAsk(a.Ask); err != nil {
+			return fmt.Errorf("ask %w", err)
+		}
 	}
 	for name := range a.Headers {
 		if a.Token != "" && http.CanonicalHeaderKey(name) == "Authorization" {
@@ -159,7 +178,7 @@ func checkPlace(raw string) error {
 }
 
 // Address is the scheme and the host of the URL, for logs. The rest of it may be secret.
-func (a *A2A) Address() string { return originOf(a.card) }
+func (a *A2A) Address() string { return httpcall.OriginOf(a.card) }
 
 // UnmarshalCaddyfile parses:
 //
@@ -168,6 +187,8 @@ func (a *A2A) Address() string { return originOf(a.card) }
 //		header                   <name> <value>
 //		allow_to                 <origin>...
 //		idle_timeout             <duration>
+//		push                     [<duration>]
+//		ask                      input-required in <channel> <to> [<duration>] [by <id>...] [else <text>]
 //		tls_ca                   <file>
 //		tls_client_auth          <cert_file> <key_file>
 //		tls_server_name          <name>
@@ -193,6 +214,8 @@ func (a *A2A) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		httpcall.HeaderDirective(&a.Headers, checkHeader),
 		{Word: "allow_to", Read: a.readAllowTo},
 		caddyconf.Set("idle_timeout", &a.IdleTimeout, caddyconf.Duration(time.Second)),
+		caddyconf.Set("push", &a.Push, caddyconf.DurationOr(turns.LaterTime)),
+		caddyconf.Set("ask", &a.Ask, readAsk),
 	}, a.TLSDirectives())...); err != nil {
 		return err
 	}
@@ -219,13 +242,15 @@ func (a *A2A) readAllowTo(d *caddyfile.Dispenser) error {
 // Run sends the message and waits for the answer.
 func (a *A2A) Run(ctx context.Context, turn engine.Turn) (engine.Reply, error) {
 	reply, err := a.converse(ctx, &turn)
-	return reply, a.Clean(err)
+	return reply, a.CleanTurn(&turn, err)
 }
 
 // Interface guards
 var (
 	_ engine.Runner         = (*A2A)(nil)
 	_ engine.Redactor       = (*A2A)(nil)
+	_ engine.Abandoner      = (*A2A)(nil)
+	_ engine.Asker          = (*A2A)(nil)
 	_ caddy.Provisioner     = (*A2A)(nil)
 	_ caddy.Validator       = (*A2A)(nil)
 	_ caddy.CleanerUpper    = (*A2A)(nil)

@@ -11,6 +11,7 @@ import (
 	"iter"
 	"log"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/a2aproject/a2a-go/v2/a2a"
 	"github.com/a2aproject/a2a-go/v2/a2asrv"
+	"github.com/a2aproject/a2a-go/v2/a2asrv/push"
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
@@ -112,7 +114,8 @@ func (w binding) cardOf(base string) any {
 func newTestServer(t *testing.T, way binding, script agentScript) *testServer {
 	t.Helper()
 	s := &testServer{script: script, card: way.cardOf}
-	handler := a2asrv.NewHandler(s, a2asrv.WithLogger(slog.New(slog.DiscardHandler)))
+	handler := a2asrv.NewHandler(s, a2asrv.WithLogger(slog.New(slog.DiscardHandler)),
+		a2asrv.WithPushNotifications(push.NewInMemoryStore(), push.NewHTTPPushSender(&push.HTTPSenderConfig{AllowPrivateNetworks: true})))
 	mux := http.NewServeMux()
 	mux.Handle("/rpc", a2asrv.NewJSONRPCHandler(handler))
 	mux.Handle("/rest/", http.StripPrefix("/rest", a2asrv.NewRESTHandler(handler)))
@@ -126,12 +129,32 @@ func newTestServer(t *testing.T, way binding, script agentScript) *testServer {
 		s.mu.Lock()
 		s.asked = append(s.asked, askedAgent{r.URL.Path, r.Header, string(body)})
 		s.mu.Unlock()
-		if s.before == nil || !s.before(w, r) {
+		switch {
+		case s.before != nil && s.before(w, r):
+		case bytes.Contains(body, []byte(`"taskId":"`)) && r.Method == http.MethodPost && !bytes.Contains(body, []byte(`PushConfig"`)):
+			serveWhenReady(mux, w, r, body)
+		default:
 			mux.ServeHTTP(w, r)
 		}
 	}))
 	t.Cleanup(s.Close)
 	return s
+}
+
+// serveWhenReady has a message for a task answered. For a moment after a task was put down, the server says that it is still at work on it.
+func serveWhenReady(next http.Handler, w http.ResponseWriter, r *http.Request, body []byte) {
+	for {
+		answer := httptest.NewRecorder()
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		next.ServeHTTP(answer, r)
+		if bytes.Contains(answer.Body.Bytes(), []byte("already in progress")) {
+			continue
+		}
+		maps.Copy(w.Header(), answer.Header())
+		w.WriteHeader(answer.Code)
+		_, _ = w.Write(answer.Body.Bytes())
+		return
+	}
 }
 
 func newA2A(t *testing.T, url string, set func(*A2A)) *A2A {
@@ -1018,7 +1041,7 @@ func TestA2ACardURL(t *testing.T) {
 		"HTTPS://A.example.com:443/x": "https://a.example.com", "http://a:80": "http://a", "http://a:443": "http://a:443",
 		"http://[::1]:9000/x": "http://[::1]:9000", "https://user:pw@a/": "https://a",
 	} {
-		if got := originOf(address); got != want {
+		if got := httpcall.OriginOf(address); got != want {
 			t.Errorf("%s: got %s, want %s", address, got, want)
 		}
 	}

@@ -22,6 +22,7 @@ type turnAnswer struct {
 	context      string
 	state        a2a.TaskState // of the task, "" while there is none
 	stateMessage partContent   // the message of that state
+	mark         string        // see statusMark
 	unknown      string        // a state that is none of A2A 1.0
 	heard        bool          // whether there was any event
 
@@ -115,7 +116,7 @@ func (a *turnAnswer) named(info a2a.TaskInfo) {
 
 // became takes in what state the task is in. The message of a state before is no longer of interest.
 func (a *turnAnswer) became(status a2a.TaskStatus) error {
-	a.state, a.stateMessage, a.unknown = status.State, partContent{}, ""
+	a.state, a.stateMessage, a.unknown, a.mark = status.State, partContent{}, "", statusMark(status)
 	if !slices.Contains(taskStates, status.State) {
 		a.unknown = status.State.String()
 	}

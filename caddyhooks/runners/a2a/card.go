@@ -25,6 +25,7 @@ import (
 type knownAgent struct {
 	client  *a2aclient.Client
 	streams bool
+	pushes  bool // it can say by itself that there is news of a task
 }
 
 // agentCards keeps the agent for a while. A card that was read is good for the turns that follow.
@@ -109,31 +110,11 @@ func cardURL(address string) (string, *url.Userinfo) {
 	return u.String(), user
 }
 
-// originOf is the scheme, the host and the port of a URL.
-func originOf(address string) string {
-	u, err := url.Parse(address)
-	if err != nil {
-		return ""
-	}
-	return origin(u)
-}
-
-func origin(u *url.URL) string {
-	scheme, port := strings.ToLower(u.Scheme), u.Port()
-	host := strings.ToLower(u.Hostname())
-	if strings.Contains(host, ":") {
-		host = "[" + host + "]"
-	}
-	if port == "" || scheme == "http" && port == "80" || scheme == "https" && port == "443" {
-		return scheme + "://" + host
-	}
-	return scheme + "://" + host + ":" + port
-}
-
 // agentCard is what counts of a card.
 type agentCard struct {
 	Capabilities struct {
 		Streaming bool `json:"streaming"`
+		Pushes    bool `json:"pushNotifications"`
 	} `json:"capabilities"`
 	Interfaces []*a2a.AgentInterface `json:"supportedInterfaces"`
 
@@ -201,8 +182,8 @@ func (a *A2A) choose(ctx context.Context, card *agentCard) (*knownAgent, error) 
 		case way.ProtocolBinding != a2a.TransportProtocolJSONRPC && way.ProtocolBinding != a2a.TransportProtocolHTTPJSON,
 			!strings.HasPrefix(string(way.ProtocolVersion)+".", "1."):
 			others = append(others, fmt.Sprintf("%.20s %.10s", way.ProtocolBinding, way.ProtocolVersion))
-		case !slices.Contains(a.origins, originOf(way.URL)):
-			elsewhere = append(elsewhere, originOf(way.URL))
+		case !slices.Contains(a.origins, httpcall.OriginOf(way.URL)):
+			elsewhere = append(elsewhere, httpcall.OriginOf(way.URL))
 		default:
 			usable = append(usable, way)
 		}
@@ -223,5 +204,5 @@ func (a *A2A) choose(ctx context.Context, card *agentCard) (*knownAgent, error) 
 	if err != nil {
 		return nil, &answers.Error{Problem: "the agent card cannot be used", Text: err.Error()}
 	}
-	return &knownAgent{client, card.Capabilities.Streaming}, nil
+	return &knownAgent{client, card.Capabilities.Streaming, card.Capabilities.Pushes}, nil
 }

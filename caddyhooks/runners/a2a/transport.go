@@ -83,7 +83,7 @@ func (d *callTransport) RoundTrip(given *http.Request) (*http.Response, error) {
 	if !ok {
 		return nil, errors.New("a request outside of a turn")
 	}
-	if !slices.Contains(d.runner.origins, origin(given.URL)) {
+	if !slices.Contains(d.runner.origins, httpcall.Origin(given.URL)) {
 		return nil, call.fail(errors.New("the agent's URL is at another place than its card")) // choose sees to that
 	}
 	req := given.Clone(given.Context())

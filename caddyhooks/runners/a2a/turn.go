@@ -28,44 +28,52 @@ type agentTurn struct {
 	answer *turnAnswer
 	broken error // what the agent says cannot be taken in
 	sent   sync.Once
+
+	kept     keptTask // what is kept of the task when it is put aside
+	restored bool     // it was put aside before
 }
 
 // converse is Run with errors that may show a secret.
 func (a *A2A) converse(turnCtx context.Context, turn *engine.Turn) (reply engine.Reply, err error) {
-	agent, err := a.agents.get(turnCtx)
-	if err != nil {
+	t := &agentTurn{runner: a, turn: turn}
+	if err := t.restore(); err != nil {
 		return reply, err
 	}
-	session, err := turns.Session(turnCtx, turn)
-	if err != nil {
-		return reply, err
+	if t.agent, err = a.agents.get(turnCtx); err != nil {
+		return reply, t.unless(turnCtx, err)
+	}
+	session := t.kept.Context
+	if !t.restored {
+		if session, err = turns.Session(turnCtx, turn); err != nil {
+			return reply, err
+		}
 	}
 	ctx, end := context.WithCancelCause(turnCtx)
 	defer end(nil)
-	t := &agentTurn{runner: a, turn: turn, agent: agent, quiet: &httpcall.Silence{Limit: a.idle(agent), End: end}}
+	t.quiet = &httpcall.Silence{Limit: a.idle(t.agent), End: end}
 	defer t.quiet.Stop()
 	t.begin()
-	lost, err := t.ask(ctx, session)
-	if lost {
-		t.begin()
-		reply.SessionRenewed = true
-		_, err = t.ask(ctx, "")
-	}
+	renewed, err := t.carryOut(ctx, session)
+	var takenOn *engine.TakenOnError
 	if err == nil {
-		reply.Text, err = t.answer.result()
+		reply.Text, err = t.result()
 	}
 	if err == nil && turnCtx.Err() != nil { // it was cancelled while the end of the answer was on its way
 		err = turnCtx.Err()
 	}
 	if turn.Memory() {
 		reply.Session = t.answer.context
-		reply.SessionRenewed = reply.SessionRenewed || session != "" && t.answer.context != "" && t.answer.context != session
+		reply.SessionRenewed = renewed || session != "" && t.answer.context != "" && t.answer.context != session
 	}
-	if files := t.answer.files(); files > 0 && err == nil {
-		a.log.Info("files in an agent's answer are not read", zap.String("run_id", turn.RunID), zap.Int("files", files))
-	}
-	if err == nil {
+	switch {
+	case err == nil:
+		if files := t.answer.files(); files > 0 {
+			a.log.Info("files in an agent's answer are not read", zap.String("run_id", turn.RunID), zap.Int("files", files))
+		}
 		return reply, nil
+	case errors.As(err, &takenOn):
+		reply.Text = ""
+		return reply, err
 	}
 	if t.answer.open() {
 		t.cancel(ctx)
@@ -75,9 +83,26 @@ func (a *A2A) converse(turnCtx context.Context, turn *engine.Turn) (reply engine
 		return reply, silent
 	}
 	if turnCtx.Err() == nil && !t.answer.ended() {
-		a.agents.forget(agent)
+		a.agents.forget(t.agent)
 	}
 	return reply, err
+}
+
+// carryOut has the agent answer. renewed reports that the agent had lost the context.
+func (t *agentTurn) carryOut(ctx context.Context, session string) (renewed bool, err error) {
+	if t.restored {
+		return false, t.goOn(ctx)
+	}
+	req := t.request(session)
+	if !t.agent.streams {
+		req.Config.PushConfig = t.push("")
+	}
+	if renewed, err = t.ask(ctx, req); renewed {
+		t.begin()
+		req.Message.ContextID = ""
+		_, err = t.ask(ctx, req)
+	}
+	return renewed, err
 }
 
 // idle is how long the agent may be silent.
@@ -90,6 +115,9 @@ func (a *A2A) idle(agent *knownAgent) time.Duration {
 
 func (t *agentTurn) begin() {
 	t.answer = &turnAnswer{schema: t.turn.ResponseSchema != nil, emit: t.turn.Emit}
+	if t.restored { // its listeners have heard a part of it already
+		t.answer.task, t.answer.context, t.answer.emit = t.kept.Task, t.kept.Context, nil
+	}
 }
 
 // newCall is a request of the turn.
@@ -110,10 +138,9 @@ func (t *agentTurn) arrived() {
 
 // ask sends the message and collects the answer until the agent will do no more. lost reports that the agent does not know the
 // context, and has not started.
-func (t *agentTurn) ask(ctx context.Context, session string) (lost bool, err error) {
+func (t *agentTurn) ask(ctx context.Context, req *a2a.SendMessageRequest) (lost bool, err error) {
 	call := t.newCall()
-	req := t.request(session)
-	if t.agent.streams {
+	if !req.Config.ReturnImmediately {
 		err = t.stream(call.with(ctx), req)
 	} else {
 		err = t.send(call.with(ctx), req)
@@ -130,7 +157,7 @@ func (t *agentTurn) ask(ctx context.Context, session string) (lost bool, err err
 		return false, call.err
 	case t.answer.task != "" && !isAgentError(err):
 		return false, t.poll(ctx) // the agent goes on, also if the connection broke
-	case err != nil && session != "" && !t.answer.heard && lostContext(call, err):
+	case err != nil && !t.restored && req.Message.ContextID != "" && !t.answer.heard && lostContext(call, err):
 		return true, nil
 	case err != nil:
 		return false, agentError(call, err)
@@ -142,7 +169,7 @@ func (t *agentTurn) ask(ctx context.Context, session string) (lost bool, err err
 func (t *agentTurn) stream(ctx context.Context, req *a2a.SendMessageRequest) error {
 	for event, err := range t.agent.client.SendStreamingMessage(ctx, req) {
 		if err == nil {
-			t.broken = t.answer.add(event)
+			t.broken = t.take(event)
 		}
 		if err != nil || t.broken != nil || t.answer.ended() {
 			return err
@@ -157,7 +184,7 @@ func (t *agentTurn) send(ctx context.Context, req *a2a.SendMessageRequest) error
 	return turns.Patiently(ctx, taskNamePatience, func(ctx context.Context) error {
 		result, err := t.agent.client.SendMessage(ctx, req)
 		if err == nil {
-			t.broken = t.answer.add(result)
+			t.broken = t.take(result)
 		}
 		return err
 	}, func() {})
@@ -175,43 +202,61 @@ const (
 	pollFailures = 5
 )
 
-// poll asks for the task until the agent will do no more.
+// poll asks for the task until the agent will do no more. A task that can be put aside is, after a while.
 func (t *agentTurn) poll(ctx context.Context) error {
-	failures, none, slowest := 0, 0, slowPoll
+	failures, slowest := 0, slowPoll
 	if limit := t.quiet.Limit; limit > 0 {
 		slowest = min(slowest, limit/2) // an agent that is not asked says nothing
 	}
-	for pause := t.runner.firstPoll; !t.answer.ended(); pause = 2 * pause {
-		pause = min(pause, slowest)
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return context.Cause(ctx)
+	pause, aside := t.runner.firstPoll, time.Now().Add(t.runner.asideAfter)
+	if t.restored {
+		pause, aside = 0, time.Now()
+	}
+	for !t.answer.ended() {
+		if err := turns.Wait(ctx, min(pause, slowest)); err != nil {
+			return t.unless(ctx, err)
 		}
-		call := t.newCall()
-		task, err := t.agent.client.GetTask(call.with(ctx), &a2a.GetTaskRequest{ID: t.answer.task, HistoryLength: &none})
-		call.way.End()
-		if err == nil {
+		temporary, err := t.look(ctx)
+		switch failures++; {
+		case err == nil:
 			failures = 0
-			if err := t.answer.add(task); err != nil {
-				return httpcall.ReadingError(err)
-			}
-			continue
+		case temporary && t.canBePutAside():
+			return t.unless(ctx, err)
+		case !temporary || failures == pollFailures:
+			return err
 		}
-		problem := agentError(call, err)
-		var unavailable *engine.UnavailableError
-		busy := errors.As(problem, &unavailable)
-		failures++
-		if failures == pollFailures || !busy && call.status != 0 || call.err == nil || errors.Is(call.err, answers.ErrTooLarge) {
-			if busy { // for this request, but the turn has started
-				problem = unavailable.Err
-			}
-			return fmt.Errorf("asking for the state of the task: %w", problem)
+		if !t.answer.ended() && t.canBePutAside() && !time.Now().Before(aside) {
+			return t.takenOn()
 		}
+		pause = max(2*pause, t.runner.firstPoll)
 	}
 	return nil
+}
+
+// look asks for the task once. temporary reports that the agent could not be asked for now.
+func (t *agentTurn) look(ctx context.Context) (temporary bool, err error) {
+	none := 0
+	call := t.newCall()
+	task, err := t.agent.client.GetTask(call.with(ctx), &a2a.GetTaskRequest{ID: t.answer.task, HistoryLength: &none})
+	call.way.End()
+	if err == nil {
+		if err := t.take(task); err != nil {
+			return false, httpcall.ReadingError(err)
+		}
+		return false, nil
+	}
+	problem := agentError(call, err)
+	var unavailable *engine.UnavailableError
+	busy := errors.As(problem, &unavailable)
+	if busy { // for this request, but the turn has started
+		problem = unavailable.Err
+	}
+	if isGone(call, err) {
+		problem = fmt.Errorf("the task is gone: %w", problem)
+	}
+	problem = fmt.Errorf("asking for the state of the task: %w", problem)
+	down := call.status == 0 || call.status >= http.StatusInternalServerError && t.canBePutAside()
+	return call.err != nil && (busy || down) && !errors.Is(call.err, answers.ErrTooLarge), problem
 }
 
 // cancelTimeout is how long an agent may take to hear that a task is not wanted any more.
@@ -219,12 +264,20 @@ const cancelTimeout = 2 * time.Second
 
 // cancel tells the agent to leave the task. Nothing depends on whether it does.
 func (t *agentTurn) cancel(ctx context.Context) {
-	ctx, end := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
+	_ = t.agent.cancel(context.WithoutCancel(ctx), t.answer.task, t.turn.TraceParent)
+}
+
+func (k *knownAgent) cancel(ctx context.Context, task a2a.TaskID, trace string) error {
+	ctx, end := context.WithTimeout(ctx, cancelTimeout)
 	defer end()
 	call := newAgentCall(nil, nil)
-	call.trace = t.turn.TraceParent
-	_, _ = t.agent.client.CancelTask(call.with(ctx), &a2a.CancelTaskRequest{ID: t.answer.task})
+	call.trace = trace
+	_, err := k.client.CancelTask(call.with(ctx), &a2a.CancelTaskRequest{ID: task})
 	call.way.End()
+	if err == nil || isGone(call, err) || errors.Is(err, a2a.ErrTaskNotCancelable) {
+		return nil
+	}
+	return agentError(call, err)
 }
 
 // request is the message with what the agent may know of the turn. A2A has no other place for the system text.
@@ -266,13 +319,18 @@ func lostContext(call *agentCall, err error) bool {
 		text = answer.Text
 	}
 	switch {
-	case errors.Is(err, a2a.ErrTaskNotFound), call.status == http.StatusNotFound, call.status == http.StatusGone:
+	case isGone(call, err):
 		return true
 	case call.err != nil && call.status != http.StatusBadRequest && call.status != http.StatusUnprocessableEntity:
 		return false
 	default:
 		return strings.Contains(strings.ToLower(text), "context")
 	}
+}
+
+// isGone reports whether an agent does not know a task any more.
+func isGone(call *agentCall, err error) bool {
+	return errors.Is(err, a2a.ErrTaskNotFound) || call.status == http.StatusNotFound || call.status == http.StatusGone
 }
 
 // isAgentError reports whether an error comes from the agent.

@@ -57,6 +57,9 @@ type ACP struct {
 	// Requests for others are rejected. Default: none.
 	Permit []string `json:"permit,omitempty"`
 
+	// The kinds of tools that people are asked about each time, and where. Default: none.
+	Ask []Asks `json:"ask,omitempty"`
+
 	preset      agentPreset
 	command     []string
 	once        *command.Command // for turns without memory, nil if the agent carries them out itself
@@ -156,6 +159,9 @@ func (a *ACP) check() error {
 			return err
 		}
 	}
+	if err := a.checkAsks(); err != nil {
+		return err
+	}
 	return models.CheckTiers(a.Tiers)
 }
 
@@ -183,6 +189,7 @@ func checkToolKind(kind string) error {
 //		idle      <duration>
 //		sessions  <n>
 //		permit    <kind>...
+//		ask       <kind>... in <channel> <to> [<duration>] [by <id>...] [else allow|reject]
 //	}
 //
 // The program may be left out with a preset, also before arguments that begin with a dash. A program that has the name of a preset is
@@ -215,6 +222,11 @@ func (a *ACP) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			}
 			return nil
 		})),
+		caddyconf.Directive{Word: "ask", Repeatable: true, Read: func(d *caddyfile.Dispenser) error {
+			asks, err := readAsks(d)
+			a.Ask = append(a.Ask, asks)
+			return err
+		}},
 	)
 	return caddyconf.ReadBlock(d, "runner acp", lines...)
 }
@@ -282,6 +294,7 @@ func (a *ACP) PresetName() string { return a.Preset }
 var (
 	_ engine.Runner         = (*ACP)(nil)
 	_ engine.Redactor       = (*ACP)(nil)
+	_ engine.Asker          = (*ACP)(nil)
 	_ caddy.Provisioner     = (*ACP)(nil)
 	_ caddy.CleanerUpper    = (*ACP)(nil)
 	_ caddyfile.Unmarshaler = (*ACP)(nil)

@@ -315,7 +315,22 @@ func (a *testAgent) Prompt(_ context.Context, params acp.PromptRequest) (acp.Pro
 		fmt.Println(`{"jsonrpc":"2.0","method":"session/update","params":[1,2]}`)
 		fmt.Println(`{"jsonrpc":"2.0","id":"nobody's","result":{}}`)
 	case "ask": // kinds of tools
-		return a.ask(ctx, id, strings.Fields(rest))
+		a.ask(ctx, id, strings.Fields(rest))
+		return acp.PromptResponse{StopReason: acp.StopReasonEndTurn}, nil
+	case "parallel": // so many requests at once
+		return a.askAtOnce(ctx, id, rest)
+	case "ask-and-crash": // when a file appears
+		go a.permission(ctx, id, "execute")
+		awaitFile(rest)
+		os.Exit(7)
+	case "ask-and-leave": // the request when a file appears
+		asking, leave := context.WithCancel(ctx)
+		go func() {
+			awaitFile(rest)
+			leave()
+		}()
+		a.say(ctx, id, a.permission(asking, id, "execute"))
+		return acp.PromptResponse{StopReason: acp.StopReasonEndTurn}, nil
 	case "leave": // a process behind
 		child := exec.Command("sleep", "1000")
 		if err := child.Start(); err != nil {
@@ -350,7 +365,7 @@ func (a *testAgent) Prompt(_ context.Context, params acp.PromptRequest) (acp.Pro
 }
 
 // ask asks for tools of some kinds, and says which answers it got.
-func (a *testAgent) ask(ctx context.Context, id acp.SessionId, kinds []string) (acp.PromptResponse, error) {
+func (a *testAgent) ask(ctx context.Context, id acp.SessionId, kinds []string) {
 	for _, word := range kinds {
 		kind, times, _ := strings.Cut(word, "*")
 		n, err := strconv.Atoi(times)
@@ -358,36 +373,68 @@ func (a *testAgent) ask(ctx context.Context, id acp.SessionId, kinds []string) (
 			n = 1
 		}
 		for range n {
-			request := acp.RequestPermissionRequest{SessionId: id, Options: []acp.PermissionOption{
-				{OptionId: "aa", Name: "Always", Kind: acp.PermissionOptionKindAllowAlways},
-				{OptionId: "a", Name: "Yes", Kind: acp.PermissionOptionKindAllowOnce},
-				{OptionId: "ra", Name: "Never", Kind: acp.PermissionOptionKindRejectAlways},
-				{OptionId: "r", Name: "No", Kind: acp.PermissionOptionKindRejectOnce},
-			}}
-			title := "use " + kind
-			request.ToolCall = acp.ToolCallUpdate{ToolCallId: acp.ToolCallId(kind), Title: &title}
-			switch kind {
-			case "nothing-fits":
-				request.Options = request.Options[:1]
-			case "told-before":
-				_ = a.conn.SessionUpdate(ctx, acp.SessionNotification{SessionId: id, Update: acp.StartToolCall(acp.ToolCallId(kind), "t", acp.WithStartKind(acp.ToolKindRead))})
-			case "no-kind":
-			default:
-				as := acp.ToolKind(kind)
-				request.ToolCall.Kind = &as
-			}
-			response, err := a.conn.RequestPermission(ctx, request)
-			switch {
-			case err != nil:
-				return acp.PromptResponse{}, err
-			case response.Outcome.Selected != nil:
-				a.say(ctx, id, kind+"="+string(response.Outcome.Selected.OptionId)+" ")
-			default:
-				a.say(ctx, id, kind+"=cancelled ")
-			}
+			a.say(ctx, id, kind+"="+a.permission(ctx, id, kind)+" ")
 		}
 	}
+}
+
+// permission asks for a tool of a kind, and returns the id of the answer.
+func (a *testAgent) permission(ctx context.Context, id acp.SessionId, kind string) string {
+	request := acp.RequestPermissionRequest{SessionId: id, Options: []acp.PermissionOption{
+		{OptionId: "aa", Name: "Always", Kind: acp.PermissionOptionKindAllowAlways},
+		{OptionId: "a", Name: "Yes", Kind: acp.PermissionOptionKindAllowOnce},
+		{OptionId: "ra", Name: "Never", Kind: acp.PermissionOptionKindRejectAlways},
+		{OptionId: "r", Name: "No", Kind: acp.PermissionOptionKindRejectOnce},
+	}}
+	title := "use " + kind
+	request.ToolCall = acp.ToolCallUpdate{ToolCallId: acp.ToolCallId(kind), Title: &title}
+	switch kind {
+	case "nothing-fits":
+		request.Options = request.Options[:1]
+	case "told-before":
+		_ = a.conn.SessionUpdate(ctx, acp.SessionNotification{SessionId: id, Update: acp.StartToolCall(acp.ToolCallId(kind), "t", acp.WithStartKind(acp.ToolKindRead))})
+	case "no-kind":
+	case "told-in-parts":
+		as := acp.ToolKindEdit
+		_ = a.conn.SessionUpdate(ctx, acp.SessionNotification{SessionId: id, Update: acp.StartToolCall(acp.ToolCallId(kind), "Edit a file", acp.WithStartKind(as))})
+		_ = a.conn.SessionUpdate(ctx, acp.SessionNotification{SessionId: id, Update: acp.UpdateToolCall(acp.ToolCallId(kind),
+			acp.WithUpdateRawInput(map[string]any{"new": "text"}), acp.WithUpdateLocations([]acp.ToolCallLocation{{Path: "/srv/a.go"}, {Path: "/srv/b.go"}}))})
+		request.ToolCall.Title = nil
+	case "execute":
+		as := acp.ToolKindExecute
+		request.ToolCall.Kind, request.ToolCall.RawInput = &as, map[string]any{"command": "make\nrm -r /", "description": "build it"}
+	default:
+		as := acp.ToolKind(kind)
+		request.ToolCall.Kind = &as
+	}
+	response, err := a.conn.RequestPermission(ctx, request)
+	switch {
+	case err != nil:
+		return "failed"
+	case response.Outcome.Selected != nil:
+		return string(response.Outcome.Selected.OptionId)
+	}
+	return "cancelled"
+}
+
+// askAtOnce asks for the same several times at once, and says each answer when it comes.
+func (a *testAgent) askAtOnce(ctx context.Context, id acp.SessionId, times string) (acp.PromptResponse, error) {
+	n, err := strconv.Atoi(times)
+	if err != nil {
+		return acp.PromptResponse{}, err
+	}
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() { a.say(ctx, id, a.permission(ctx, id, "execute")) })
+	}
+	all.Wait()
 	return acp.PromptResponse{StopReason: acp.StopReasonEndTurn}, nil
+}
+
+func awaitFile(path string) {
+	for !fileExists(path) {
+		time.Sleep(5 * time.Millisecond)
+	}
 }
 
 func fileExists(path string) bool {

@@ -26,6 +26,9 @@ type agentPreset struct {
 	// tools without asking.
 	switches func(processKind) (args []string, env map[string]string, err error)
 
+	// unasked is a kind of tools of which the agent uses some without asking once it has them: nobody can be asked about them.
+	unasked string
+
 	// mode is set in each session, so that the agent asks before it does more than read.
 	mode string
 
@@ -77,9 +80,9 @@ type agentPreset struct {
 
 // processKind is what a process is for.
 type processKind struct {
-	permit   []string
-	isolated bool   // it must not use any tool
-	folder   string // for files that the agent reads
+	permit   []string // without those that people are asked about
+	isolated bool     // it must not use any tool
+	folder   string   // for files that the agent reads
 }
 
 func (k *processKind) permits(kind string) bool {
@@ -89,6 +92,7 @@ func (k *processKind) permits(kind string) bool {
 // sessionKind is what a session is for.
 type sessionKind struct {
 	permit   []string
+	ask      []string
 	model    string // "" for the agent's own
 	memory   bool
 	isolated bool
@@ -116,6 +120,7 @@ var agentPresets = map[string]agentPreset{
 	"gemini": {
 		command:  []string{"gemini", "--acp", "--skip-trust"},
 		switches: geminiSwitches,
+		unasked:  "execute",
 		readyAt:  geminiReadyAt,
 		opened:   geminiOpened,
 		settings: map[string]string{command.GeminiSettingsFile: command.GeminiSettings},
@@ -132,11 +137,13 @@ var agentPresets = map[string]agentPreset{
 	"qwen": {
 		command:  []string{"qwen", "--acp"},
 		switches: qwenSwitches,
+		unasked:  "read",
 		config:   []string{".qwen/settings.json", ".qwen/.env", ".qwen/oauth_creds.json", ".qwen/installation_id"},
 	},
 	"copilot": {
 		command:  []string{"copilot", "--acp"},
 		switches: copilotSwitches,
+		unasked:  "read",
 		answers:  func(u *acpclient.Update) bool { return !copilotNotes(u, "Info: ") && !copilotNotes(u, "Error: ") },
 		failed:   func(u *acpclient.Update) bool { return copilotNotes(u, "Error: ") },
 		config:   []string{".copilot/config.json", ".copilot/settings.json", ".config/gh/hosts.yml"},
@@ -152,17 +159,20 @@ func (p *agentPreset) lostSession(rejected *acpclient.Rejected) bool {
 func presetNames() []string { return slices.Sorted(maps.Keys(agentPresets)) }
 
 // claudeMeta has Claude Code ask about every command, also those that it takes for harmless, and keeps it from reading files
-// unless that is permitted. Tools that start turns of their own later are off: a turn is over when it ends.
+// unless that is permitted, or asked about. Tools that start turns of their own later are off: a turn is over when it ends.
 func claudeMeta(kind sessionKind) map[string]any {
 	options := map[string]any{"env": map[string]string{"HOOKS_TURN": kind.mark}}
-	deny := []string{}
-	if !slices.Contains(kind.permit, "read") {
-		deny = []string{"Read", "Glob", "Grep", "LS", "NotebookRead"}
+	ask, deny := []string{"Bash", "Edit", "Write", "NotebookEdit", "WebFetch", "WebSearch"}, []string{}
+	reads := []string{"Read", "Glob", "Grep", "LS", "NotebookRead"}
+	switch {
+	case slices.Contains(kind.ask, "read"):
+		ask = append(ask, reads...)
+	case !slices.Contains(kind.permit, "read"):
+		deny = reads
+	case slices.Contains(kind.ask, "search"):
+		ask = append(ask, "Glob", "Grep")
 	}
-	options["settings"] = map[string]any{"permissions": map[string]any{
-		"ask":  []string{"Bash", "Edit", "Write", "NotebookEdit", "WebFetch", "WebSearch"},
-		"deny": deny,
-	}}
+	options["settings"] = map[string]any{"permissions": map[string]any{"ask": ask, "deny": deny}}
 	options["disallowedTools"] = []string{"ScheduleWakeup", "CronCreate", "Workflow"}
 	options["promptSuggestions"] = false
 	if kind.model != "" {

@@ -239,7 +239,9 @@ func (r *replayListener) Update(acpclient.Update, int) {
 	}
 }
 
-func (r *replayListener) Permission(acpclient.PermissionRequest) string { return "" }
+func (r *replayListener) Permission(acpclient.PermissionRequest) (string, func(context.Context) string) {
+	return "", nil
+}
 
 // setModel sets the model of a session, unless it has that model already. Without a model it gets back the one that it had at first.
 func (agent *agentProcess) setModel(ctx context.Context, session *openSession, model string) error {

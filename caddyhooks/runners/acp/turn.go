@@ -29,7 +29,8 @@ const (
 	maxPermissions     = 1000     // requests in a turn, all of which are answered
 	maxPermissionNotes = 100      // of them that are noted
 	maxPermissionTitle = 200
-	maxToolCalls       = 1000 // of which the kind is remembered
+	maxToolCalls       = 1000    // of which the kind is remembered
+	maxUseBytes        = 8 << 20 // of what else is remembered about them
 )
 
 // runInSession carries out a turn in a process that has other turns too.
@@ -66,7 +67,7 @@ type lostSessionError struct{ error }
 func (e *lostSessionError) Unwrap() error { return e.error }
 
 func (a *ACP) runOnce(ctx context.Context, turn *engine.Turn, agent *agentProcess, id string) (reply engine.Reply, err error) {
-	kind := sessionKind{permit: a.Permit, model: a.ByTier.For(turn), memory: turn.Memory(), isolated: turn.Isolated(),
+	kind := sessionKind{permit: a.Permit, ask: a.asked(), model: a.ByTier.For(turn), memory: turn.Memory(), isolated: turn.Isolated(),
 		mark: agent.mark + "/" + rand.Text(), chat: turn.ChatID}
 	if !turn.Memory() {
 		kind.chat = kind.mark // it is nobody else's
@@ -106,9 +107,11 @@ func (a *ACP) runOnce(ctx context.Context, turn *engine.Turn, agent *agentProces
 		}
 	}()
 
-	t := &turnListener{runner: a, turn: turn, stderr: agent.process.Stderr(), stopped: make(chan struct{})}
+	asking, endAsking := context.WithCancel(ctx)
+	defer endAsking()
+	t := &turnListener{runner: a, turn: turn, stderr: agent.process.Stderr(), stopped: make(chan struct{}), endAsking: endAsking}
 	if !turn.Isolated() {
-		t.permit = a.Permit
+		t.tools, t.ask = true, askOneByOne(asking, turn)
 	}
 	passage.begin()
 	defer passage.sweep(session)
@@ -116,6 +119,7 @@ func (a *ACP) runOnce(ctx context.Context, turn *engine.Turn, agent *agentProces
 	err = t.prompt(ctx, agent, session.id, message, a.endAgent(agent, "it did not end a turn that was cancelled"))
 	stop()
 	reply.Permissions = t.close()
+	t.asks.Wait()
 	var lost *lostSessionError
 	var unavailable *engine.UnavailableError
 	if errors.As(err, &lost) || id == "" && errors.As(err, &unavailable) { // the next try begins anew, without this message in its past
@@ -173,8 +177,12 @@ func (agent *agentProcess) closeSession(session *openSession) {
 type turnListener struct {
 	runner *ACP
 	turn   *engine.Turn
-	permit []string
+	tools  bool   // it may use some
 	stderr string // of the agent, when the turn began
+
+	ask       askFunc // nil if nobody can be asked
+	endAsking func()
+	asks      sync.WaitGroup // of requests that wait for people
 
 	mu          sync.Mutex
 	text        strings.Builder
@@ -188,7 +196,9 @@ type turnListener struct {
 	closed      bool
 	cancelled   bool
 	asked       int
-	kinds       map[string]string // of tool calls
+	waiting     int                          // requests that wait for people
+	uses        map[string]acpclient.ToolUse // by their ids, as far as the agent has told …
+	useBytes    int                          // … and how much that is, without kinds
 	permissions []engine.Permission
 	problem     error
 	stopped     chan struct{} // closed when problem is set
@@ -226,6 +236,7 @@ func (t *turnListener) prompt(ctx context.Context, agent *agentProcess, session,
 	}
 	t.mu.Lock()
 	t.cancelled = true
+	t.endAsking()
 	if ctx.Err() != nil {
 		err = answers.CutShort(err, cmp.Or(t.said, agent.stderrSince(t.stderr)))
 	}
@@ -309,6 +320,7 @@ func (t *turnListener) close() []engine.Permission {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.closed = true
+	t.endAsking()
 	return t.permissions
 }
 
@@ -343,12 +355,9 @@ func (t *turnListener) Update(update acpclient.Update, size int) {
 		t.acted = true
 	case acpclient.ToolCall:
 		t.acted, t.broken = true, true
-		if t.kinds == nil {
-			t.kinds = make(map[string]string)
-		}
-		if len(t.kinds) < maxToolCalls {
-			t.kinds[update.ToolCallID] = update.ToolKind
-		}
+		t.noteUse(&update.ToolUse)
+	case acpclient.ToolCallUpdate:
+		t.noteUse(&update.ToolUse)
 	case acpclient.MessageChunk:
 		text := update.Text()
 		if text == "" {
@@ -396,27 +405,63 @@ func (t *turnListener) say(text, messageID string, hold bool) {
 	}
 }
 
-// Permission answers by the kind of the tool.
-func (t *turnListener) Permission(request acpclient.PermissionRequest) (option string) {
+// noteUse notes what the agent tells about the use of a tool before it asks for permission. The lock is held.
+func (t *turnListener) noteUse(told *acpclient.ToolUse) {
+	known, ok := t.uses[told.ID]
+	if !ok && len(t.uses) == maxToolCalls {
+		return
+	}
+	if t.uses == nil {
+		t.uses = make(map[string]acpclient.ToolUse)
+	}
+	use := with(told, &known)
+	size := t.useBytes - sizeOf(&known) + sizeOf(use)
+	if len(t.runner.Ask) == 0 || size > maxUseBytes {
+		t.uses[told.ID] = acpclient.ToolUse{Kind: use.Kind}
+		t.useBytes -= sizeOf(&known)
+		return
+	}
+	t.uses[told.ID], t.useBytes = *use, size
+}
+
+func sizeOf(use *acpclient.ToolUse) int { return len(use.Title) + len(use.Input) + len(use.Locations) }
+
+// with is what is told about the use of a tool, and what was told before of the rest.
+func with(use, before *acpclient.ToolUse) *acpclient.ToolUse {
+	whole := *use
+	whole.Title, whole.Kind = cmp.Or(use.Title, before.Title), cmp.Or(use.Kind, before.Kind)
+	if !hasInput(use.Input) {
+		whole.Input = before.Input
+	}
+	if !hasInput(use.Locations) {
+		whole.Locations = before.Locations
+	}
+	return &whole
+}
+
+// Permission answers by the kind of the tool, or has people decide.
+func (t *turnListener) Permission(request acpclient.PermissionRequest) (option string, decide func(context.Context) string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed || t.cancelled || t.problem != nil {
-		return ""
+		return "", nil
 	}
 	t.acted = true
 	if t.asked++; t.asked > maxPermissions {
 		t.fail(errPermissions)
-		return ""
+		return "", nil
 	}
-	kind := request.ToolCall.Kind
-	if kind == "" {
-		kind = t.kinds[request.ToolCall.ID]
-	}
+	known := t.uses[request.ToolCall.ID]
+	use := with(&request.ToolCall, &known)
+	kind := use.Kind
 	if !slices.Contains(toolKinds, kind) {
 		kind = otherTool
 	}
+	if place, ok := t.runner.placeFor(kind); ok && t.tools {
+		return t.askPeople(place, kind, use, &request)
+	}
 	answer := "rejected"
-	if slices.Contains(t.permit, kind) {
+	if t.tools && slices.Contains(t.runner.Permit, kind) {
 		if option = request.Option(acp.PermissionOptionKindAllowOnce); option != "" {
 			answer = "allowed"
 		}
@@ -424,11 +469,21 @@ func (t *turnListener) Permission(request acpclient.PermissionRequest) (option s
 	if option == "" {
 		option = request.Option(acp.PermissionOptionKindRejectOnce)
 	}
-	if len(t.permissions) < maxPermissionNotes {
-		title := t.runner.Redact(oneline.First(request.ToolCall.Title, maxPermissionTitle))
-		t.permissions = append(t.permissions, engine.Permission{Kind: kind, Title: title, Answer: answer})
+	t.note(kind, use.Title, answer)
+	return option, nil
+}
+
+// note notes a request and the answer to it, which may be changed while the lock is held and the turn goes on.
+func (t *turnListener) note(kind, title, answer string) *string {
+	if len(t.permissions) == maxPermissionNotes {
+		return &answer
 	}
-	return option
+	if t.permissions == nil {
+		t.permissions = make([]engine.Permission, 0, maxPermissionNotes) // so that answers stay where they are
+	}
+	title = oneline.First(t.runner.Redact(title), maxPermissionTitle)
+	t.permissions = append(t.permissions, engine.Permission{Kind: kind, Title: title, Answer: answer})
+	return &t.permissions[len(t.permissions)-1].Answer
 }
 
 // Interface guards

@@ -146,7 +146,7 @@ func TestProgramReadsTheTurnAsJSON(t *testing.T) {
 	t.Parallel()
 	turn := agentTurn("Hello <b>")
 	turn.Tier, turn.System, turn.Repair = "fast", "As JSON.", 1
-	want, err := turns.Encode(&turn)
+	want, err := turns.Encode(&turn, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -57,7 +57,7 @@ func (c *Command) carryOut(ctx context.Context, turn *engine.Turn) (engine.Reply
 
 func (c *Command) stdinFor(turn *engine.Turn) (string, error) {
 	if c.Stdin == stdinJSON {
-		body, err := turns.Encode(turn)
+		body, err := turns.Encode(turn, nil)
 		return string(body), err
 	}
 	return turns.WithSystem(turn, turn.Message), nil

@@ -13,6 +13,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/shorthand"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/httpcall"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/models"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/turns"
 )
 
 // UnmarshalCaddyfile parses:
@@ -32,6 +33,7 @@ import (
 //		response_format json_schema|json_object|off
 //		stream          on|off
 //		body            <json>
+//		background      [<duration>]
 //		idle_timeout    <duration>
 //		header          <name> <value>
 //	}
@@ -75,6 +77,7 @@ func (o *OpenAI) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		caddyconf.Set("response_format", &o.ResponseFormat, caddyconf.Checked(caddyconf.Text, checkResponseFormat)),
 		caddyconf.Set("stream", &o.Stream, readOnOff),
 		caddyconf.Directive{Word: "body", Read: o.readBody},
+		caddyconf.Set("background", &o.Background, caddyconf.DurationOr(turns.LaterTime)),
 		caddyconf.Set("idle_timeout", &o.IdleTimeout, caddyconf.Duration(time.Second)),
 		httpcall.HeaderDirective(&o.Headers, httpcall.CheckHeader),
 	); err != nil {
@@ -117,11 +120,11 @@ func (o *OpenAI) readHistory(d *caddyfile.Dispenser) error {
 	if len(words) < 1 || len(words) > 2 {
 		return d.Err("history takes a number of turns, and the bytes in them if you like, as in: history 20 64KB" + caddyconf.Unset)
 	}
-	turns, err := readTurns(d, words[0])
+	most, err := readTurns(d, words[0])
 	if err != nil {
 		return err
 	}
-	o.History = &turns
+	o.History = &most
 	if len(words) == 2 {
 		const most = 8 << 20
 		if o.HistoryBytes, err = caddyconf.ParseSize(words[1]); err != nil || o.HistoryBytes < 1 || o.HistoryBytes > most {
@@ -222,7 +225,7 @@ func (o *OpenAI) readBody(d *caddyfile.Dispenser) error {
 	if err != nil {
 		return err
 	}
-	if _, err := parseMembers([]byte(text)); err != nil {
+	if _, err := parseMembers([]byte(text), chatMembers); err != nil { // check knows whether it is for the background
 		return d.WrapErr(err)
 	}
 	o.Body = json.RawMessage(text)

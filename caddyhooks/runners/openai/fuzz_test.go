@@ -60,7 +60,7 @@ func FuzzRequestMembers(f *testing.F) {
 		f.Add([]byte(body))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		members, err := parseMembers(body)
+		members, err := parseMembers(body, chatMembers)
 		if err != nil {
 			return
 		}

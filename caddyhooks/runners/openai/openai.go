@@ -1,5 +1,5 @@
-// Package openai has the runner that asks a model or a gateway by OpenAI's Chat Completions. It imports engine, caddyconf and the
-// packages below runners/internal, and no other runner.
+// Package openai has the runner that asks a model or a gateway by OpenAI's Chat Completions, or in the background by its Responses API.
+// It imports engine, caddyconf and the packages below runners/internal, and no other runner.
 package openai
 
 import (
@@ -16,12 +16,14 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/answers"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/httpcall"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/models"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/turns"
 )
 
 func init() {
@@ -79,8 +81,13 @@ type OpenAI struct {
 	// Whether the answer is asked for piece by piece. Default: true.
 	Stream *bool `json:"stream,omitempty"`
 
-	// More members of the request, such as {"temperature": 0.2}. It must not have model, messages and stream.
+	// More members of the request, such as {"temperature": 0.2}. It must not have model, messages and stream; with background, neither
+	// input, background, store and response_format.
 	Body json.RawMessage `json:"body,omitempty"`
+
+	// How long a response may take in the background. Turns are then sent by OpenAI's Responses API, with background and store, and the
+	// server is asked again until it has the answer. Default: Chat Completions are used, and the answer comes at once.
+	Background caddy.Duration `json:"background,omitempty"`
 
 	// How long the server may be silent before the turn fails. Default: 2m; without streaming, as long as the turn may take.
 	IdleTimeout caddy.Duration `json:"idle_timeout,omitempty"`
@@ -90,7 +97,10 @@ type OpenAI struct {
 
 	httpcall.Client
 
+	log        *zap.Logger
 	endpoint   string
+	responses  *url.URL      // in the background
+	firstPause time.Duration // before the server is asked again
 	key        string
 	model      string
 	tiers      map[string]string
@@ -142,6 +152,7 @@ func (o *OpenAI) Uses() (tiers, memoryPresets []string) {
 
 // Provision sets up the runner.
 func (o *OpenAI) Provision(ctx caddy.Context) (err error) {
+	o.log, o.firstPause = ctx.Logger(), turns.FirstPause
 	o.formats = &refusedFormats{until: make(map[string]time.Time)}
 	known := func(text string) string { return caddy.NewReplacer().ReplaceKnown(text, "") }
 	if o.Key != "" {
@@ -153,7 +164,7 @@ func (o *OpenAI) Provision(ctx caddy.Context) (err error) {
 	if err := checkBaseURL(base); err != nil {
 		return err
 	}
-	o.endpoint = endpointOf(base)
+	o.endpoint, o.responses = endpointsOf(base)
 	o.model = known(o.Model)
 	o.tiers = make(map[string]string)
 	for tier, model := range o.Tiers {
@@ -172,7 +183,7 @@ func (o *OpenAI) Provision(ctx caddy.Context) (err error) {
 		secrets = append(secrets, httpcall.HeaderSecrets(memory.Headers)...)
 		o.memory[preset] = memory
 	}
-	if o.more, err = parseMembers(o.Body); err != nil {
+	if o.more, err = parseMembers(o.Body, o.reserved()); err != nil {
 		return fmt.Errorf("runner openai: %w", err)
 	}
 	if o.SystemFile != "" {
@@ -181,7 +192,7 @@ func (o *OpenAI) Provision(ctx caddy.Context) (err error) {
 		}
 	}
 	o.idle = time.Duration(o.IdleTimeout)
-	if o.idle == 0 && o.streams() {
+	if o.idle == 0 && (o.streams() || o.Background > 0) {
 		o.idle = httpcall.DefaultIdle
 	}
 	o.Redactor = answers.NewRedactor(o.key, base, secrets...)
@@ -260,8 +271,10 @@ func (o *OpenAI) check() error {
 			return fmt.Errorf("the history of memory %s is more than history allows, which is %d", preset, *o.History)
 		}
 	}
-	_, err := parseMembers(o.Body)
-	return err
+	if _, err := parseMembers(o.Body, o.reserved()); err != nil {
+		return err
+	}
+	return o.checkBackground()
 }
 
 // checkHeader checks the name of a header with a fixed value.
@@ -327,13 +340,13 @@ func checkBaseURL(raw string) error {
 
 const chatCompletions = "/chat/completions"
 
-// endpointOf adds the path to the base URL. A query stays: some servers need one.
-func endpointOf(base string) string {
+// endpointsOf adds the paths to the base URL. A query stays: some servers need one.
+func endpointsOf(base string) (chat string, responses *url.URL) {
 	u, err := url.Parse(base)
 	if err != nil {
-		return ""
+		return "", new(url.URL)
 	}
-	return u.JoinPath(chatCompletions).String()
+	return u.JoinPath(chatCompletions).String(), u.JoinPath("/responses")
 }
 
 // sendable reports whether a text consists of characters that every header can hold.
@@ -344,13 +357,17 @@ func sendable(text string) bool {
 // Address is the scheme and the host of the URL, for logs. The rest of it may be secret.
 func (o *OpenAI) Address() string { return httpcall.Address(o.endpoint) }
 
-func (o *OpenAI) streams() bool { return o.Stream == nil || *o.Stream }
+func (o *OpenAI) streams() bool { return o.Background == 0 && (o.Stream == nil || *o.Stream) }
 
 // serverKeepsChat reports whether the server remembers what was said in a chat.
 func (o *OpenAI) serverKeepsChat() bool { return o.SessionHeader != "" || o.SessionFrom != "" }
 
 // Run asks the server and reads the answer.
 func (o *OpenAI) Run(ctx context.Context, turn engine.Turn) (engine.Reply, error) {
+	if o.Background > 0 || turn.TakenOn != "" {
+		reply, err := o.askInBackground(ctx, &turn)
+		return reply, o.Clean(err)
+	}
 	reply, err := o.ask(ctx, turn)
 	return reply, o.Clean(err)
 }
@@ -359,6 +376,7 @@ func (o *OpenAI) Run(ctx context.Context, turn engine.Turn) (engine.Reply, error
 var (
 	_ engine.Runner         = (*OpenAI)(nil)
 	_ engine.Redactor       = (*OpenAI)(nil)
+	_ engine.Abandoner      = (*OpenAI)(nil)
 	_ caddy.Provisioner     = (*OpenAI)(nil)
 	_ caddy.Validator       = (*OpenAI)(nil)
 	_ caddy.CleanerUpper    = (*OpenAI)(nil)

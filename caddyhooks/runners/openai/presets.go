@@ -13,14 +13,15 @@ type serverPreset struct {
 	sessionFrom                  string
 	modelHeader                  string
 	noHistory, noStream          bool
+	background                   bool // it may have the Responses API, and keep responses
 }
 
 // serverPresets are the presets by name. hermes and openhands follow the documentation of those programs, and were not run
 // against them.
 var serverPresets = map[string]serverPreset{
 	"ollama":     {url: "http://127.0.0.1:11434/v1", model: "llama3.2"},
-	"litellm":    {url: "http://127.0.0.1:4000/v1"},
-	"openai":     {url: "https://api.openai.com/v1", key: "{env.OPENAI_API_KEY}"},
+	"litellm":    {url: "http://127.0.0.1:4000/v1", background: true},
+	"openai":     {url: "https://api.openai.com/v1", key: "{env.OPENAI_API_KEY}", background: true},
 	"openrouter": {url: "https://openrouter.ai/api/v1", key: "{env.OPENROUTER_API_KEY}", model: "openrouter/auto"},
 	// OpenClaw refuses some words at the beginning of a session key, which the prefix keeps apart from chat ids.
 	"openclaw": {

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -152,6 +153,10 @@ func (o *OpenAI) responseFormat(schema json.RawMessage) json.RawMessage {
 		return json.RawMessage(`{"type":"json_object"}`)
 	default:
 		format := make([]byte, 0, len(schema)+64)
+		if o.Background > 0 {
+			format = append(format, `{"type":"json_schema","name":"answer","strict":false,"schema":`...)
+			return append(append(format, schema...), '}')
+		}
 		format = append(format, `{"type":"json_schema","json_schema":{"name":"answer","schema":`...)
 		return append(append(format, schema...), `}}`...)
 	}
@@ -159,14 +164,33 @@ func (o *OpenAI) responseFormat(schema json.RawMessage) json.RawMessage {
 
 // requestMembers are the operator's members of a request, each after a comma.
 type requestMembers struct {
-	format []byte // response_format, which stands aside for that of a schema
+	format []byte // of the answer, which stands aside for that of a schema
 	others []byte
 }
 
 // errBody quotes nothing: a body may hold a secret.
 var errBody = errors.New(`body must be a JSON object, such as {"temperature": 0.2}`)
 
-func parseMembers(body []byte) (members requestMembers, err error) {
+// reservedMembers are those members of a request that are not the operator's alone.
+type reservedMembers struct {
+	own    []string // of the runner
+	format string   // stands aside for that of a schema
+	errOwn error
+}
+
+var chatMembers = &reservedMembers{
+	[]string{"model", "messages", "stream"}, "response_format", errors.New("body must not set model, messages or stream"),
+}
+
+// reserved are the members of the API that is used.
+func (o *OpenAI) reserved() *reservedMembers {
+	if o.Background > 0 {
+		return responseMembers
+	}
+	return chatMembers
+}
+
+func parseMembers(body []byte, reserved *reservedMembers) (members requestMembers, err error) {
 	if len(body) == 0 {
 		return members, nil
 	}
@@ -178,10 +202,10 @@ func parseMembers(body []byte) (members requestMembers, err error) {
 	}
 	for _, member := range object.Members {
 		to := &members.others
-		switch strings.ToLower(member.Key) { // servers in Go take any spelling, and the last one
-		case "model", "messages", "stream":
-			return members, errors.New("body must not set model, messages or stream")
-		case "response_format":
+		switch name := strings.ToLower(member.Key); { // servers in Go take any spelling, and the last one
+		case slices.Contains(reserved.own, name):
+			return members, reserved.errOwn
+		case name == reserved.format:
 			to = &members.format
 		}
 		key, err := turns.EncodeJSON(member.Key)
@@ -217,12 +241,21 @@ func (r *modelRequest) body() ([]byte, error) {
 }
 
 func (r *modelRequest) encode(ctx context.Context) (*http.Request, error) {
-	o := r.runner
 	body, err := r.body()
 	if err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, o.endpoint, bytes.NewReader(body))
+	req, err := r.newRequest(ctx, http.MethodPost, r.runner.endpoint, body)
+	if err == nil && r.runner.streams() {
+		req.Header.Set("Accept", "text/event-stream, application/json")
+	}
+	return req, err
+}
+
+// newRequest is a request to the server. One with a body carries the turn.
+func (r *modelRequest) newRequest(ctx context.Context, method, to string, body []byte) (*http.Request, error) {
+	o := r.runner
+	req, err := http.NewRequestWithContext(ctx, method, to, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -252,15 +285,14 @@ func (r *modelRequest) encode(ctx context.Context) (*http.Request, error) {
 			req.Header.Set(o.SessionHeader, sessionKey(o.SessionPrefix, r.turn.ChatID))
 		}
 	}
-	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
-	if o.streams() {
-		req.Header.Set("Accept", "text/event-stream, application/json")
-	}
 	if o.key != "" {
 		req.Header.Set("Authorization", "Bearer "+o.key)
 	}
-	req.Header.Set("Idempotency-Key", r.idempotencyKey())
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Idempotency-Key", r.idempotencyKey())
+	}
 	return req, nil
 }
 
@@ -302,23 +334,38 @@ func (r *modelRequest) arrived() {
 
 // post sends the request and reads the answer. again reports that the server refused a part of the request, which has been
 // taken out.
-func (r *modelRequest) post(turnCtx context.Context) (reply engine.Reply, again bool, err error) {
-	o := r.runner
+func (r *modelRequest) post(ctx context.Context) (reply engine.Reply, again bool, err error) {
 	r.tries++
+	err = r.do(ctx, r.encode, func(resp *http.Response, body io.Reader, end context.CancelCauseFunc) (err error) {
+		reply, again, err = r.read(resp, body, end)
+		return err
+	})
+	if again {
+		return reply, true, nil
+	}
+	return reply, false, err
+}
+
+// do sends a request and has its answer read. end, which read is given, ends the request.
+func (r *modelRequest) do(
+	turnCtx context.Context, encode func(context.Context) (*http.Request, error),
+	read func(resp *http.Response, body io.Reader, end context.CancelCauseFunc) error,
+) error {
+	o := r.runner
 	ctx, end := context.WithCancelCause(turnCtx)
 	defer end(nil)
 	quiet := &httpcall.Silence{Limit: o.idle, End: end}
 	defer quiet.Stop()
 	way := &httpcall.Sending{Arrived: r.arrived, Heard: quiet.Heard}
 	defer way.End()
-	req, err := r.encode(way.WithTrace(ctx, false, o.idle > 0))
+	req, err := encode(way.WithTrace(ctx, false, o.idle > 0))
 	if err != nil {
-		return reply, false, err
+		return err
 	}
 	resp, err := o.HTTPClient().Do(req)
 	if err == nil {
 		defer resp.Body.Close()
-		reply, again, err = r.read(resp, quiet.Listen(resp.Body), end)
+		err = read(resp, quiet.Listen(resp.Body), end)
 	} else {
 		// Its text would show the URL, which may hold a secret.
 		var urlErr *url.Error
@@ -328,16 +375,14 @@ func (r *modelRequest) post(turnCtx context.Context) (reply engine.Reply, again 
 		err = httpcall.CallError(err, way.MayHaveStarted())
 	}
 	switch silent := httpcall.WasSilent(ctx); {
-	case again:
-		return reply, true, nil
 	case err != nil && silent != nil:
-		return reply, false, silent
+		return silent
 	case err == nil && turnCtx.Err() != nil: // it was cancelled while the end of the answer was on its way
-		return reply, false, turnCtx.Err()
+		return turnCtx.Err()
 	case err == nil:
 		httpcall.Drain(resp.Body, end)
 	}
-	return reply, false, err
+	return err
 }
 
 // read reads an answer. end ends the request.
@@ -408,7 +453,8 @@ func (r *modelRequest) mend(status int, answer string) bool {
 // namesFormat reports whether an error is about response_format.
 func namesFormat(answer string) bool {
 	answer = strings.ToLower(answer)
-	return strings.Contains(answer, "response_format") || strings.Contains(answer, "json_schema") || strings.Contains(answer, "json_object")
+	return strings.Contains(answer, "response_format") || strings.Contains(answer, "text.format") || strings.Contains(answer, "json_schema") ||
+		strings.Contains(answer, "json_object")
 }
 
 // refusedFormats are the models that refused a response_format not long ago.

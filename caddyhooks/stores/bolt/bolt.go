@@ -112,6 +112,8 @@ type Database struct {
 	idsAhead time.Duration               // by how much ids are ahead of the time of acceptance at most
 	dead     deadCounts                  // likewise
 
+	openQuestions int // that people have to answer
+
 	// The revision in the file.
 	savedRevision atomic.Int64
 
@@ -153,7 +155,7 @@ func open(path string, clock *local.Clock) (*Database, error) {
 		db: db, file: c.file, clock: clock, nodes: c.nodes, ids: c.ids, queue: c.queue, outbox: c.outbox,
 		ending: make(map[uuid.UUID]engine.Record), awaited: make(map[uuid.UUID]*engine.Run),
 		revision: c.revision, keyCount: c.keyCount, inputBytes: c.input, idsAhead: c.ahead, dead: c.dead, newRuns: c.newRuns,
-		segmentSize: segmentSize, giveWayAfter: giveWayAfter,
+		openQuestions: c.open, segmentSize: segmentSize, giveWayAfter: giveWayAfter,
 	}
 	d.broken.done = make(chan struct{})
 	d.idleReaders, d.closing = make(chan reading), make(chan struct{})

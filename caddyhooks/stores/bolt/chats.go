@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/walks"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
 )
 
@@ -20,7 +21,7 @@ func (s runs) Chats(ctx context.Context, query engine.ChatQuery) ([]*engine.Chat
 	if err != nil || !any || query.Limit <= 0 {
 		return nil, "", err
 	}
-	list := &chatList{store: s.store, query: &query, order: order, effort: effort{local.ListLooksAt}, seen: make(map[string]bool)}
+	list := &chatList{store: s.store, query: &query, order: order, effort: walks.Effort{Left: local.ListLooksAt}, seen: make(map[string]bool)}
 	err = s.view(ctx, list.read)
 	if err == nil && query.Cursor != "" {
 		// What memory says is newer than what was read of the file, so runs can have ended unseen.
@@ -38,7 +39,7 @@ type chatList struct {
 	*store
 	query  *engine.ChatQuery
 	order  local.IDRange
-	effort effort
+	effort walks.Effort
 	seen   map[string]bool
 	size   int
 	page   []*engine.ChatSummary
@@ -48,7 +49,7 @@ type chatList struct {
 }
 
 func (l *chatList) read(tx *bbolt.Tx) error {
-	unfinished := &testedWalk{bucketWalk: *newWalk(tx, runsBucket, nil, &l.order), within: l.order, effort: &l.effort, test: mayBeNamed}
+	unfinished := &walks.Tested{Bucket: *walks.Over(tx, runsBucket, nil, &l.order), Within: l.order, Effort: &l.effort, Test: mayBeNamed}
 	l.added = addedToChats(tx)
 	var newest []uuid.UUID
 	for _, chat := range l.added {
@@ -56,15 +57,15 @@ func (l *chatList) read(tx *bbolt.Tx) error {
 			newest = append(newest, chat.last)
 		}
 	}
-	chats := newAnyOf(&l.order, newWalk(tx, chatsByTimeBucket, nil, &l.order), newListWalk(newest, &l.order), unfinished)
+	chats := walks.NewAny(&l.order, walks.Over(tx, chatsByTimeBucket, nil, &l.order), walks.NewList(newest, &l.order), unfinished)
 	begin := l.order.Begin()
-	for chats.seek(begin[:]); chats.head() != nil && l.order.Has(chats.head()); chats.next() {
-		id := uuid.UUID(chats.head())
-		if len(l.page) == l.query.Limit || l.effort.spent() || l.size > local.ListReads {
+	for chats.Seek(begin[:]); chats.Head() != nil && l.order.Has(chats.Head()); chats.Next() {
+		id := uuid.UUID(chats.Head())
+		if len(l.page) == l.query.Limit || l.effort.Spent() || l.size > local.ListReads {
 			l.next = l.order.CursorAt(id)
 			return nil
 		}
-		l.effort.spend()
+		l.effort.Spend()
 		if err := l.look(tx, id); err != nil {
 			return err
 		}
@@ -157,14 +158,14 @@ func (l *chatList) unfinishedOf(chat string) (newest uuid.UUID, runs int) {
 }
 
 // freshRuns is 1 if the id of a chat leads to a run that has ended, and 0 otherwise. The record of the chat does not count it.
-func freshRuns(tx *bbolt.Tx, chat string, e *effort) int {
+func freshRuns(tx *bbolt.Tx, chat string, e *walks.Effort) int {
 	first, last, ok := local.FreshRange(chat)
 	if !ok {
 		return 0
 	}
 	runs := freshWalk(tx, chat, local.IDRange{First: first, Last: last}, e)
-	for runs.seek(first[:]); runs.head() != nil && !e.spent(); runs.next() {
-		if run, ok := readEnded(tx, uuid.UUID(runs.head())); ok && run.byTime && run.chat == chat {
+	for runs.Seek(first[:]); runs.Head() != nil && !e.Spent(); runs.Next() {
+		if run, ok := readEnded(tx, uuid.UUID(runs.Head())); ok && run.byTime && run.chat == chat {
 			return 1
 		}
 	}

@@ -167,6 +167,9 @@ func explainCheck(err error) error {
 func summarize(tx *bbolt.Tx) (s Summary) {
 	s.ByStatus = make(map[string]int)
 	each := func(bucket []byte, record func(key, value []byte) error) (n int) {
+		if tx.Bucket(bucket) == nil {
+			return 0 // a file of before
+		}
 		_ = tx.Bucket(bucket).ForEach(func(key, value []byte) error {
 			n++
 			if record != nil && record(key, value) != nil {
@@ -226,6 +229,8 @@ func summarize(tx *bbolt.Tx) (s Summary) {
 		return readable(key, value[len(uuid.UUID{}):])
 	})
 	s.Sessions = each(sessionsBucket, nil)
+	each(questionsBucket, readable)
+	each(askedBucket, readable)
 	s.Revision = revisionOf(tx)
 	s.Changes = each(changesBucket, readable)
 	s.Minutes = each(minutesBucket, readable)

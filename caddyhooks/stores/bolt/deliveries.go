@@ -55,6 +55,32 @@ func (s deliveries) readTaken(ctx context.Context, taken []local.Taken) ([]*engi
 	return read, nil
 }
 
+// addDeliveries keeps deliveries of a run, and hands them out as soon as that is written. One that is there already stays as it is.
+func (d *Database) addDeliveries(t *transaction, id uuid.UUID, added []*engine.Delivery) {
+	hasSome := d.queue.HasAsked(id) // no other run has deliveries before it ends
+	for _, delivery := range added {
+		key := local.NewDeliveryKey(id, delivery.Index)
+		if hasSome && bucketOf(t, key) != nil {
+			continue
+		}
+		t.append(outboxBucket, key[:], seal(key[:], encodeDelivery(delivery)))
+		t.after = append(t.after, func() { d.outbox.Add(delivery.Destination(), key, t.steady) })
+	}
+	if len(added) > 0 {
+		t.after = append(t.after, d.nodes.TellDue)
+	}
+}
+
+// bucketOf is where a delivery is kept, nil if it is not.
+func bucketOf(t *transaction, key local.DeliveryKey) []byte {
+	for _, bucket := range bucketsByStatus {
+		if t.bucket(bucket).Get(key[:]) != nil {
+			return bucket
+		}
+	}
+	return nil
+}
+
 func (s deliveries) Renew(_ context.Context, held []*engine.Delivery, lease time.Duration) (lost []*engine.Delivery, err error) {
 	return s.outbox.Renew(held, s.clock.Steady().Add(lease)), nil
 }

@@ -12,7 +12,7 @@ func deliveryFields(d *engine.Delivery) []any {
 	return []any{
 		&d.ID, &d.ChatID, (*string)(&d.RunStatus), &d.Callback, &d.Channel, &d.To, &d.ContentType, &d.Body, (*string)(&d.Status), &d.Attempt,
 		&d.Due, &d.LastError, &d.Sent, &d.Restart, &d.CreatedAt, &d.TriedAt, &d.LastStatus, &d.LastAnswer, &d.Token, &d.Hook, &d.History,
-		&d.Repeats, &d.Progress,
+		&d.Repeats, &d.Progress, &d.Question, &d.Closes,
 	}
 }
 

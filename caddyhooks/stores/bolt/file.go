@@ -48,11 +48,15 @@ var (
 	chatsBucket     = []byte("chats")      // of named chats, the newest run that has ended and how many have
 	minutesBucket   = []byte("minutes")    // what was counted in each minute, by that minute and who counted
 	documentsBucket = []byte("documents")  // by kind and name
+	questionsBucket = []byte("questions")  // by the id of their run and their number
+	askedBucket     = []byte("asked")      // unfinished runs that have questions, and why each is put aside
+	openBucket      = []byte("open")       // questions that people have to answer, by when they were asked, run and number
 	allBuckets      = [][]byte{
 		metaBucket, runsBucket, startsBucket, waitsBucket, endedBucket, inputBucket, inputAgesBucket, againBucket, outboxBucket, settledBucket,
 		deadBucket,
 		keysBucket, keyRunsBucket, changesBucket, notableBucket, byHookBucket, byChatBucket, newRunsBucket, chatsBucket, chatsByTimeBucket,
 		minutesBucket, turnsBucket, sessionsBucket, sessionAgesBucket, documentsBucket, byRequestBucket,
+		questionsBucket, askedBucket, openBucket,
 	}
 	turnsBucket       = []byte("turns")         // runs that later turns of their chat recall, by chat and id
 	sessionsBucket    = []byte("sessions")      // of runners in chats, by a digest of both
@@ -73,7 +77,7 @@ var (
 )
 
 // migrations bring a file up to date: the first leads from firstLayout to the layout after it, and so on.
-var migrations = []func(*bbolt.Tx) error{addBuckets}
+var migrations = []func(*bbolt.Tx) error{addBuckets, addBuckets}
 
 // addBuckets makes the buckets that a file of before lacks.
 func addBuckets(tx *bbolt.Tx) error {
@@ -103,6 +107,7 @@ type contents struct {
 	input    int64
 	ahead    time.Duration
 	newRuns  int
+	open     int
 	dead     deadCounts
 	txID     int
 	file     *os.File // that the database writes to
@@ -418,6 +423,10 @@ func (c *contents) begin(tx *bbolt.Tx) error {
 	c.newRuns = len(newRunsOf(tx))
 	c.revision = revisionOf(tx)
 	c.dead = deadCountsOf(tx)
+	_ = tx.Bucket(openBucket).ForEach(func(_, _ []byte) error {
+		c.open++
+		return nil
+	})
 	if id, _ := tx.Bucket(endedBucket).Cursor().Last(); id != nil {
 		c.ids.After(uuid.UUID(id))
 	}
@@ -485,6 +494,15 @@ func (c *contents) readRest(tx *bbolt.Tx) error {
 		wait.Due = c.clock.Due(wait.Due, engine.LongestRunPause)
 		if id := uuid.UUID(key); c.queue.Has(id) {
 			c.queue.SetWait(id, wait)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	err = tx.Bucket(askedBucket).ForEach(func(key, value []byte) error {
+		if err := c.restoreAsked(key, value); err != nil {
+			return fmt.Errorf("questions of run %x: %w", key, err)
 		}
 		return nil
 	})

@@ -43,7 +43,8 @@ func decodeInput(id uuid.UUID, data []byte) (input engine.Input, err error) {
 // storedRun is a run that has not ended as it is in the file, and its input if that is apart.
 type storedRun struct {
 	data, input []byte
-	run         *engine.Run // if it is in memory, and nothing else then
+	run         *engine.Run // if it is in memory, and neither of those then
+	questions   storedQuestions
 }
 
 // copyRun copies a run, so that it can be read when the transaction is over. The committer has more to do than to read it.

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/walks"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
 )
 
@@ -299,25 +300,25 @@ type segmentsWalk struct {
 	tx     *bbolt.Tx
 	digest []byte
 	order  *local.IDRange
-	open   *anyOf
+	open   *walks.Any
 	cursor *bbolt.Cursor
 	older  []byte // the prefix of the segment to be opened next, nil if there is none
 	at     uuid.UUID
 }
 
 func newSegmentsWalk(tx *bbolt.Tx, chat string, order *local.IDRange) *segmentsWalk {
-	return &segmentsWalk{tx: tx, digest: digest(chat), order: order, open: newAnyOf(order)}
+	return &segmentsWalk{tx: tx, digest: digest(chat), order: order, open: walks.NewAny(order)}
 }
 
-func (w *segmentsWalk) head() []byte  { return w.open.head() }
-func (w *segmentsWalk) value() []byte { return nil }
+func (w *segmentsWalk) Head() []byte  { return w.open.Head() }
+func (w *segmentsWalk) Value() []byte { return nil }
 
-func (w *segmentsWalk) next() {
-	w.open.next()
+func (w *segmentsWalk) Next() {
+	w.open.Next()
 	w.openNext()
 }
 
-func (w *segmentsWalk) seek(id []byte) {
+func (w *segmentsWalk) Seek(id []byte) {
 	w.at = uuid.UUID(id)
 	if w.cursor == nil {
 		w.cursor = w.tx.Bucket(byChatBucket).Cursor()
@@ -330,14 +331,14 @@ func (w *segmentsWalk) seek(id []byte) {
 			})
 		}
 	} else {
-		w.open.seek(id)
+		w.open.Seek(id)
 	}
 	w.openNext()
 }
 
 // openNext opens all segments that may have an id that comes before the head.
 func (w *segmentsWalk) openNext() {
-	for w.older != nil && (w.open.head() == nil || bytes.Compare(w.older, w.open.head()[:segmentPrefixSize]) >= 0) {
+	for w.older != nil && (w.open.Head() == nil || bytes.Compare(w.older, w.open.Head()[:segmentPrefixSize]) >= 0) {
 		w.openSegment(w.older)
 		w.cursor.Seek(w.older)
 		w.setNext(w.cursor.Prev())
@@ -345,9 +346,9 @@ func (w *segmentsWalk) openNext() {
 }
 
 func (w *segmentsWalk) openSegment(prefix []byte) {
-	segment := newWalk(w.tx, byChatBucket, slices.Concat(prefix, w.digest), w.order)
-	segment.seek(w.at[:])
-	w.open.add(segment)
+	segment := walks.Over(w.tx, byChatBucket, slices.Concat(prefix, w.digest), w.order)
+	segment.Seek(w.at[:])
+	w.open.Add(segment)
 }
 
 func (w *segmentsWalk) setNext(key, _ []byte) {
@@ -406,9 +407,9 @@ func newestOf(tx *bbolt.Tx, chat string) uuid.UUID {
 	var ids []uuid.UUID
 	sum := digest(chat)
 	eachSegment(tx, uuid.Nil, func(segment []byte) bool {
-		runs := newWalk(tx, byChatBucket, slices.Concat(segment, sum), &local.IDRange{})
-		for runs.seek(uuid.Nil[:]); runs.head() != nil; runs.next() {
-			ids = append(ids, uuid.UUID(runs.head()))
+		runs := walks.Over(tx, byChatBucket, slices.Concat(segment, sum), &local.IDRange{})
+		for runs.Seek(uuid.Nil[:]); runs.Head() != nil; runs.Next() {
+			ids = append(ids, uuid.UUID(runs.Head()))
 		}
 		return true
 	})

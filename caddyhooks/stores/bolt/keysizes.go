@@ -26,6 +26,10 @@ var keySizes = map[string]int{
 	string(byChatBucket):    segmentPrefixSize + digestSize + len(uuid.UUID{}),
 	string(chatsBucket):     chatKeySize,
 
+	string(questionsBucket): len(uuid.UUID{}) + 1,
+	string(askedBucket):     len(uuid.UUID{}),
+	string(openBucket):      len(local.OpenKey{}),
+
 	string(newRunsBucket):     8,
 	string(chatsByTimeBucket): len(uuid.UUID{}),
 	string(turnsBucket):       chatKeySize + len(uuid.UUID{}),

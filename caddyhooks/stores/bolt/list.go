@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/walks"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
 )
 
@@ -26,19 +27,19 @@ func (s runs) List(ctx context.Context, query engine.Query) ([]*engine.Record, s
 	err = s.view(ctx, func(tx *bbolt.Tx) error {
 		runs := plan.walk(tx)
 		begin := plan.order.Begin()
-		runs.seek(begin[:])
-		for size := 0; ; runs.next() {
-			if runs.head() == nil || !plan.order.Has(runs.head()) {
+		runs.Seek(begin[:])
+		for size := 0; ; runs.Next() {
+			if runs.Head() == nil || !plan.order.Has(runs.Head()) {
 				next = plan.next
 				return nil
 			}
-			id := uuid.UUID(runs.head())
-			if len(page) == query.Limit || plan.effort.spent() || size > local.ListReads {
+			id := uuid.UUID(runs.Head())
+			if len(page) == query.Limit || plan.effort.Spent() || size > local.ListReads {
 				next = plan.order.CursorAt(id)
 				return nil
 			}
-			plan.effort.spend()
-			data := runs.value()
+			plan.effort.Spend()
+			data := runs.Value()
 			if data == nil {
 				data = dataOf(tx, id)
 			}
@@ -83,9 +84,10 @@ func dataOf(tx *bbolt.Tx, id uuid.UUID) []byte {
 type listPlan struct {
 	query  *engine.Query
 	order  local.IDRange
-	effort *effort
+	effort *walks.Effort
 
 	ended, unfinished bool // whether the list may have such runs
+	asked             bool // … and whether of unfinished ones only those that have questions
 
 	// Those that have not ended, if memory knows them. Otherwise all have to be looked at.
 	known bool
@@ -100,20 +102,24 @@ func (s runs) plan(query *engine.Query) (*listPlan, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	order, any, err := local.RangeOf(query, s.idsAhead)
-	p := &listPlan{query: query, order: order, effort: &effort{local.ListLooksAt}}
+	p := &listPlan{query: query, order: order, effort: &walks.Effort{Left: local.ListLooksAt}}
 	if err != nil || !any {
 		return p, false, err
 	}
 	all := len(query.Statuses) == 0
-	queued, running := slices.Contains(query.Statuses, engine.Queued), slices.Contains(query.Statuses, engine.Running)
+	queued, running, waiting := slices.Contains(query.Statuses, engine.Queued), slices.Contains(query.Statuses, engine.Running),
+		slices.Contains(query.Statuses, engine.Waiting)
 	p.ended = all || slices.ContainsFunc(query.Statuses, engine.Status.Ended)
-	p.unfinished = all || queued || running
+	p.unfinished = all || queued || running || waiting
+	p.asked = waiting && !queued && !running
 	switch {
 	case !p.unfinished, query.RequestID != "":
 		return p, true, nil
 	case query.ChatID != "":
 		p.known, p.ids = true, s.queue.InChat(query.ChatID)
-	case running && !queued:
+	case p.asked:
+		return p, true, nil
+	case running && !queued && !waiting:
 		p.known, p.ids = true, s.queue.ClaimedIDs()
 	case len(query.Hooks) > 0:
 		p.known, p.ids = true, s.queue.OfHooks(query.Hooks, &order, p.unfinishedAtOnce()+1)
@@ -147,88 +153,90 @@ func (p *listPlan) endBefore(most int) {
 }
 
 // walk goes over all runs that the list can have, and over few others.
-func (p *listPlan) walk(tx *bbolt.Tx) walk {
+func (p *listPlan) walk(tx *bbolt.Tx) walks.Walk {
 	if request := p.query.RequestID; request != "" {
-		return newWalk(tx, byRequestBucket, digest(request), &p.order)
+		return walks.Over(tx, byRequestBucket, digest(request), &p.order)
 	}
-	runs := newAnyOf(&p.order)
+	runs := walks.NewAny(&p.order)
 	if p.ended {
-		runs.walks = append(runs.walks, p.endedWalk(tx))
+		runs.Walks = append(runs.Walks, p.endedWalk(tx))
 	}
 	switch {
 	case p.known:
-		runs.walks = append(runs.walks, newListWalk(p.ids, &p.order))
+		runs.Walks = append(runs.Walks, walks.NewList(p.ids, &p.order))
+	case p.asked:
+		runs.Walks = append(runs.Walks, walks.Keys{Bucket: walks.Over(tx, askedBucket, nil, &p.order)})
 	case p.unfinished:
-		runs.walks = append(runs.walks, newWalk(tx, runsBucket, nil, &p.order))
+		runs.Walks = append(runs.Walks, walks.Over(tx, runsBucket, nil, &p.order))
 	}
-	if len(runs.walks) == 1 {
-		return runs.walks[0]
+	if len(runs.Walks) == 1 {
+		return runs.Walks[0]
 	}
 	return runs
 }
 
 // endedWalk goes over runs that have ended, by as many indexes as there are for the query.
-func (p *listPlan) endedWalk(tx *bbolt.Tx) walk {
-	index := func(bucket []byte, values ...string) walk {
-		all := newAnyOf(&p.order)
+func (p *listPlan) endedWalk(tx *bbolt.Tx) walks.Walk {
+	index := func(bucket []byte, values ...string) walks.Walk {
+		all := walks.NewAny(&p.order)
 		for _, value := range values {
-			all.walks = append(all.walks, newWalk(tx, bucket, digest(value), &p.order))
+			all.Walks = append(all.Walks, walks.Over(tx, bucket, digest(value), &p.order))
 		}
-		if len(all.walks) == 1 {
-			return all.walks[0]
+		if len(all.Walks) == 1 {
+			return all.Walks[0]
 		}
 		return all
 	}
-	var walks []walk
+	var found []walks.Walk
 	if chat := p.query.ChatID; chat != "" {
-		walks = append(walks, p.chatWalk(tx))
+		found = append(found, p.chatWalk(tx))
 	}
 	if len(p.query.Statuses) > 0 && !slices.Contains(p.query.Statuses, engine.Completed) {
 		var statuses []string
 		for _, status := range p.query.Statuses {
 			statuses = append(statuses, string(status))
 		}
-		walks = append(walks, index(notableBucket, statuses...))
+		found = append(found, index(notableBucket, statuses...))
 	}
 	if len(p.query.Hooks) > 0 {
-		walks = append(walks, index(byHookBucket, p.query.Hooks...))
+		found = append(found, index(byHookBucket, p.query.Hooks...))
 	}
-	var old walk
-	switch len(walks) {
+	var old walks.Walk
+	switch len(found) {
 	case 0:
-		return newWalk(tx, endedBucket, nil, &p.order)
+		return walks.Over(tx, endedBucket, nil, &p.order)
 	case 1:
-		old = walks[0]
+		old = found[0]
 	default:
-		old = allOf{walks, &p.order, p.effort}
+		old = walks.All{Walks: found, Order: &p.order, Effort: p.effort}
 	}
-	return newAnyOf(&p.order, old, newRunsWalk(tx, p.query, &p.order, p.effort))
+	return walks.NewAny(&p.order, old, newRunsWalk(tx, p.query, &p.order, p.effort))
 }
 
 // newRunsWalk goes over the runs that have ended, are in no index yet, and can be in a list.
-func newRunsWalk(tx *bbolt.Tx, query *engine.Query, order *local.IDRange, e *effort) walk {
-	w := newListWalk(newRunsOf(tx), order)
-	w.effort = e
+func newRunsWalk(tx *bbolt.Tx, query *engine.Query, order *local.IDRange, e *walks.Effort) walks.Walk {
+	w := walks.NewList(newRunsOf(tx), order)
+	w.Effort = e
 	ended := tx.Bucket(endedBucket)
-	w.test = func(id uuid.UUID) bool { return mayBeIn(ended.Get(id[:]), query) }
+	w.Test = func(id uuid.UUID) bool { return mayBeIn(ended.Get(id[:]), query) }
 	return w
 }
 
 // chatWalk goes over the runs of a chat that have ended.
-func (p *listPlan) chatWalk(tx *bbolt.Tx) walk {
+func (p *listPlan) chatWalk(tx *bbolt.Tx) walks.Walk {
 	named := newSegmentsWalk(tx, p.query.ChatID, &p.order)
 	first, last, ok := local.FreshRange(p.query.ChatID)
 	if !ok {
 		return named
 	}
-	return newAnyOf(&p.order, named, freshWalk(tx, p.query.ChatID, local.IDRange{First: first, Last: last, Descending: p.order.Descending},
-		p.effort))
+	within := local.IDRange{First: first, Last: last, Descending: p.order.Descending}
+	return walks.NewAny(&p.order, named, freshWalk(tx, p.query.ChatID, within, p.effort))
 }
 
 // freshWalk looks for the run for which a chat was made.
-func freshWalk(tx *bbolt.Tx, chat string, within local.IDRange, e *effort) *testedWalk {
-	w := &testedWalk{within: within, effort: e, test: func(data []byte) bool { return textOf(data, runChat) == chat }}
-	w.bucketWalk = *newWalk(tx, endedBucket, nil, &w.within)
+func freshWalk(tx *bbolt.Tx, chat string, within local.IDRange, e *walks.Effort) *walks.Tested {
+	w := &walks.Tested{Within: within, Effort: e, Test: func(data []byte) bool { return textOf(data, runChat) == chat }}
+	w.Bucket = *walks.Over(tx, endedBucket, nil, &w.Within)
 	return w
 }
 
@@ -288,7 +296,7 @@ func complete(tx *bbolt.Tx, id uuid.UUID, record *engine.Record, data []byte, qu
 	if query.Replies && ended && err == nil {
 		record.AgainAs, err = againAs(tx, id)
 	}
-	if query.Deliveries && ended && err == nil {
+	if query.Deliveries && err == nil && (ended || tx.Bucket(askedBucket).Get(id[:]) != nil) {
 		record.Deliveries, err = deliveriesOf(tx, id)
 	}
 	return size, err

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/walks"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
 )
 
@@ -34,17 +35,17 @@ func (t *transaction) removeTurn(chat string, id uuid.UUID) {
 func (s runs) Past(ctx context.Context, chat string, turns, bytes int) ([]*engine.Record, error) {
 	var past []*engine.Record
 	err := s.view(ctx, func(tx *bbolt.Tx) error {
-		walk := newWalk(tx, turnsBucket, chatKey(chat), &local.IDRange{Descending: true})
-		walk.seek(uuid.Max[:])
-		for misses, left := 0, bytes; walk.head() != nil && len(past) < turns && left >= 0 && misses <= local.PastMisses; walk.next() {
-			record, err := readPast(tx, uuid.UUID(walk.head()))
+		walk := walks.Over(tx, turnsBucket, chatKey(chat), &local.IDRange{Descending: true})
+		walk.Seek(uuid.Max[:])
+		for misses, left := 0, bytes; walk.Head() != nil && len(past) < turns && left >= 0 && misses <= local.PastMisses; walk.Next() {
+			record, err := readPast(tx, uuid.UUID(walk.Head()))
 			if err != nil || record.Kept == engine.KeptNothing || record.Run.ChatID != chat || !record.Run.IsRecalled(record.Status) {
 				misses++ // one that is damaged must not end the memory of its chat
 				continue
 			}
 			left -= len(record.Run.Message) + len(record.Outcome.Text)
 			turn := local.PastQuery.Listed(record)
-			turn.Followers = followersOf(tx, uuid.UUID(walk.head()))
+			turn.Followers = followersOf(tx, uuid.UUID(walk.Head()))
 			for _, follower := range turn.Followers {
 				left -= len(follower.Message)
 			}

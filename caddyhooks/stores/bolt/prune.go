@@ -114,7 +114,7 @@ func hasYoungDead(tx *bbolt.Tx, id []byte, before time.Time) (young bool) {
 	return young
 }
 
-// pruneRun forgets a run, its input, and its deliveries.
+// pruneRun forgets a run, its input, its questions and its deliveries.
 func (d *Database) pruneRun(t *transaction, id uuid.UUID) {
 	if run, ok := readEnded(t.tx, id); ok {
 		t.unindex(&run)
@@ -123,8 +123,10 @@ func (d *Database) pruneRun(t *transaction, id uuid.UUID) {
 	t.delete(endedBucket, id[:])
 	d.forgetInput(t, id)
 	t.delete(againBucket, id[:])
-	for _, key := range keysWithPrefix(t.bucket(settledBucket), id[:]) {
-		t.delete(settledBucket, key)
+	for _, bucket := range [][]byte{settledBucket, questionsBucket} {
+		for _, key := range keysWithPrefix(t.bucket(bucket), id[:]) {
+			t.delete(bucket, key)
+		}
 	}
 	for _, key := range keysWithPrefix(t.bucket(deadBucket), id[:]) {
 		d.deleteDead(t, key)

@@ -166,11 +166,16 @@ func (d *Database) claim(t *transaction, ch *change) {
 	for _, c := range claimed {
 		for id := range c.Runs {
 			t.put(startsBucket, id[:], encodeStarts(c.Attempt))
+			var stored storedRun
 			if run := d.awaited[id]; run != nil {
-				ch.claimed = append(ch.claimed, storedRun{run: run})
+				stored.run = run
 			} else {
-				ch.claimed = append(ch.claimed, copyRun(t, id))
+				stored = copyRun(t, id)
 			}
+			if d.queue.HasAsked(id) {
+				stored.questions = copyQuestions(t, id)
+			}
+			ch.claimed = append(ch.claimed, stored)
 		}
 	}
 	ch.claims = claimed
@@ -188,6 +193,10 @@ func (s runs) claimsOf(ch *change) ([]*engine.Claim, error) {
 		var claim *engine.Claim
 		for id := range c.Runs {
 			run, err := stored[0].read(id)
+			var questions []*engine.Question
+			if err == nil {
+				questions, err = stored[0].questions.read()
+			}
 			stored = stored[1:]
 			if err != nil {
 				s.mu.Lock()
@@ -197,6 +206,7 @@ func (s runs) claimsOf(ch *change) ([]*engine.Claim, error) {
 			}
 			if claim == nil {
 				claim = c.Claim(run, s.nodes.Awaits(run, s.node, now))
+				claim.Questions = questions
 			} else {
 				claim.Folded = append(claim.Folded, run)
 			}
@@ -218,7 +228,10 @@ func (s runs) Renew(_ context.Context, claims []*engine.Claim, lease time.Durati
 
 func (s runs) End(ctx context.Context, claim *engine.Claim, end engine.End, next engine.Batch) ([]*engine.Claim, error) {
 	ch := &change{claim: next, node: s.node}
-	if end.Requeue {
+	if end.Requeue && end.Question != nil {
+		ch.apply = func(t *transaction) error { return s.putAside(t, claim, end) }
+		ch.size = len(end.Session.ID) + sizeOf(end.Question, end.Deliveries)
+	} else if end.Requeue {
 		ch.apply = func(t *transaction) error { return s.requeue(t, claim, end) }
 		ch.size = len(end.Session.ID)
 	} else {
@@ -226,12 +239,9 @@ func (s runs) End(ctx context.Context, claim *engine.Claim, end engine.End, next
 		for _, run := range claim.Folded {
 			ends = append(ends, s.ended(claim, run, end))
 		}
-		ch.size = len(end.Session.ID)
+		ch.size = len(end.Session.ID) + sizeOf(nil, end.Deliveries)
 		for i := range ends {
 			ch.size += len(ends[i].data)
-		}
-		for _, d := range end.Deliveries {
-			ch.size += len(d.Body)
 		}
 		ch.apply = func(t *transaction) error { return s.endAll(t, claim, ends, end.Session) }
 	}
@@ -253,9 +263,7 @@ func (s runs) ended(claim *engine.Claim, run *engine.Run, end engine.End) ending
 	now := s.clock.Now()
 	record := &engine.Record{Run: run, Status: end.Outcome.Status, FinishedAt: now, Outcome: end.Outcome, Steps: end.Steps}
 	claim.NoteFold(record)
-	for _, d := range end.DeliveriesOf(claim, run) {
-		record.Deliveries = append(record.Deliveries, d.Created(now))
-	}
+	record.Deliveries = created(end.DeliveriesOf(claim, run), now)
 	if claim.Token == "" {
 		return ending{Record: record} // how often it was started is only known when it ends
 	}
@@ -299,10 +307,9 @@ func (s runs) end(t *transaction, id uuid.UUID, record *engine.Record, data []by
 	if record.Outcome.ForgetsKey() && len(record.Run.Together) < 2 { // a request that became several runs has an answer
 		s.deleteKeys(t, id)
 	}
-	for _, d := range record.Deliveries {
-		key := local.NewDeliveryKey(id, d.Index)
-		t.append(outboxBucket, key[:], seal(key[:], encodeDelivery(d)))
-		t.after = append(t.after, func() { s.outbox.Add(d.Destination(), key, t.steady) })
+	s.addDeliveries(t, id, record.Deliveries)
+	if s.queue.HasAsked(id) {
+		s.closeQuestions(t, id, record.FinishedAt)
 	}
 	if record.IsPastTurn() {
 		t.addTurn(record.Run.ChatID, id)
@@ -314,9 +321,6 @@ func (s runs) end(t *transaction, id uuid.UUID, record *engine.Record, data []by
 		delete(s.ending, id)
 		delete(s.awaited, id)
 		s.nodes.TellEnded(record.Run.ID)
-		if len(record.Deliveries) > 0 {
-			s.nodes.TellDue()
-		}
 	})
 }
 
@@ -340,6 +344,9 @@ func (s runs) requeue(t *transaction, claim *engine.Claim, end engine.End) error
 	if wait, waits := s.queue.WaitOf(id); waits && end.WaitingFor != "" {
 		wait.Due = t.now.Add(end.Pause)
 		t.put(waitsBucket, id[:], seal(id[:], encodeWait(wait)))
+	}
+	if s.queue.HasAsked(id) {
+		s.putAsked(t, id)
 	}
 	return nil
 }
@@ -492,7 +499,9 @@ func (s runs) Get(ctx context.Context, runID string) (*engine.Record, error) {
 		if !ended {
 			record.Status, record.Attempts, record.StartedAt, record.WaitingFor = place.Status, place.Attempts, place.StartedAt, place.WaitingFor
 		}
-		_, err = complete(tx, id, record, data, wholeRecords)
+		if _, err = complete(tx, id, record, data, wholeRecords); err == nil {
+			record.Questions, err = questionsOf(tx, id)
+		}
 		return err
 	})
 	if err != nil {

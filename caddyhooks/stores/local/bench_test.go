@@ -11,19 +11,21 @@ import (
 )
 
 // BenchmarkQueue is what it takes to queue a run, to claim it and to end it while many others are queued, each in a chat of its
-// own. In the last cases these may not start, and must not be in the way.
+// own. In all cases but the first two these may not start, and must not be in the way.
 func BenchmarkQueue(b *testing.B) {
 	for _, bench := range []struct {
 		name    string
 		others  int
 		bounds  []engine.Bound
 		without []string
+		aside   bool
 	}{
-		{"alone", 0, nil, nil},
-		{"among-100000", 100_000, nil, nil},
-		{"beside-100000-of-a-full-runner", 100_000, []engine.Bound{{Runners: []string{"storm"}}}, nil},
-		{"beside-100000-of-a-full-hook", 100_000, []engine.Bound{{Hooks: []string{"storm"}}}, nil},
-		{"beside-100000-of-a-paused-chat", 100_000, nil, []string{"paused"}},
+		{"alone", 0, nil, nil, false},
+		{"among-100000", 100_000, nil, nil, false},
+		{"beside-100000-of-a-full-runner", 100_000, []engine.Bound{{Runners: []string{"storm"}}}, nil, false},
+		{"beside-100000-of-a-full-hook", 100_000, []engine.Bound{{Hooks: []string{"storm"}}}, nil, false},
+		{"beside-100000-of-a-paused-chat", 100_000, nil, []string{"paused"}, false},
+		{"beside-100000-put-aside", 100_000, nil, nil, true},
 	} {
 		b.Run(bench.name, func(b *testing.B) {
 			var nodes Nodes
@@ -43,7 +45,11 @@ func BenchmarkQueue(b *testing.B) {
 				if bench.without != nil {
 					chat = bench.without[0]
 				}
-				push(chat, "storm")
+				id := push(chat, "storm")
+				if bench.aside {
+					q.SetAsked(id)
+					q.SetAside(id, Aside{Asked: now, Due: now.Add(time.Hour)})
+				}
 			}
 			batch := engine.Batch{Max: 1, Lease: time.Minute, Bounds: bench.bounds, Without: bench.without}
 			b.ReportAllocs()

@@ -25,6 +25,7 @@ type ChatQueues struct {
 	chatQueue  slab[chatQueue]
 	place      slab[place]
 	queued     int
+	aside      int // runs that are put aside, which are not queued
 
 	kinds       []kind // by number
 	kindNumbers map[kindOf]uint32
@@ -44,7 +45,7 @@ type chatQueue struct {
 	chat        uint64
 	first, last uint32 // places
 	prev, next  uint32 // in the list of ready chat queues
-	queued      uint32
+	queued      uint32 // without one that is put aside
 	held        uint32 // how many runs were popped, and are not over
 	foldEnd     uint32 // the last of the first runs that can be folded together, as far as they are counted …
 	together    uint32 // … how many these are …
@@ -67,6 +68,8 @@ type place struct {
 	starts     uint16 // how often it was started before it was put back
 	queued     bool   // popped otherwise
 	waiting    bool   // not to be popped yet
+	aside      bool   // likewise, and not counted as queued
+	asked      bool   // the run has questions: its deadline does not count
 	over       bool   // its window is
 }
 
@@ -106,17 +109,21 @@ func (l *ChatQueues) in(chat string) (ids []uuid.UUID) {
 	return ids
 }
 
-// lastIn is the last run that waits in the chat queue of chat, and how many wait there.
-func (l *ChatQueues) lastIn(chat string) (id uuid.UUID, queued int) {
+// lastIn is the last run that waits in the chat queue of chat, and how many wait there, also if one is put aside.
+func (l *ChatQueues) lastIn(chat string) (id uuid.UUID, waiting int) {
 	li := l.queueFor(chat)
 	if li == 0 {
 		return id, 0
 	}
 	ln := l.chatQueue.at(li)
+	waiting = int(ln.queued)
 	if ln.last != 0 {
 		id = l.place.at(ln.last).id
+		if l.place.at(ln.first).aside {
+			waiting++
+		}
 	}
-	return id, int(ln.queued)
+	return id, waiting
 }
 
 // isHeld reports whether a run of chat has been popped, and is not over.
@@ -290,9 +297,14 @@ func (l *ChatQueues) unlink(pi uint32) {
 		l.place.at(p.next).prev = p.prev
 	}
 	p.prev, p.next, p.queued = 0, 0, false
-	ln.queued--
-	l.queued--
-	l.leave(byAge, pi)
+	if p.aside {
+		p.aside = false
+		l.aside--
+	} else {
+		ln.queued--
+		l.queued--
+		l.leave(byAge, pi)
+	}
 	l.leave(byWindow, pi)
 }
 
@@ -386,7 +398,7 @@ func (l *ChatQueues) Done(id uuid.UUID) Removed {
 // empty, would keep it for ever: neither maps nor slabs become smaller.
 func (l *ChatQueues) compact() {
 	before := *l
-	*l = ChatQueues{seed: l.seed, queued: l.queued, offers: l.offers, sooner: l.sooner}
+	*l = ChatQueues{seed: l.seed, queued: l.queued, aside: l.aside, offers: l.offers, sooner: l.sooner}
 	if len(before.places) == 0 {
 		return
 	}
@@ -431,7 +443,7 @@ func (l *ChatQueues) Undo(removed Removed) {
 	}
 	li := l.queueOf(removed.chat)
 	p := place{id: removed.id, chatQueue: li, kind: l.kindNumber(removed.kind), accepted: removed.accepted, deadline: removed.deadline,
-		size: removed.size, starts: removed.starts, waiting: removed.waiting, over: removed.over}
+		size: removed.size, starts: removed.starts, waiting: removed.waiting, asked: removed.asked, over: removed.over}
 	l.enlist(removed.kind.hook, removed.id)
 	if !removed.queued {
 		l.places[removed.id] = l.place.add(p)
@@ -446,6 +458,9 @@ func (l *ChatQueues) Undo(removed Removed) {
 	l.insert(p, before)
 	if removed.expected {
 		l.expect(removed.id)
+	}
+	if removed.aside {
+		l.PutAside(removed.id)
 	}
 	l.offer(li)
 }
@@ -469,11 +484,38 @@ func (l *ChatQueues) Wait(id uuid.UUID) {
 	l.offer(p.chatQueue)
 }
 
+// PutAside is Wait for a run that does not count as queued until Wake. It is the first of its chat queue.
+func (l *ChatQueues) PutAside(id uuid.UUID) {
+	pi := l.places[id]
+	p := l.place.at(pi)
+	if !p.aside {
+		p.aside = true
+		l.aside++
+		l.chatQueue.at(p.chatQueue).queued--
+		l.queued--
+		l.leave(byAge, pi)
+	}
+	l.Wait(id)
+}
+
+// isAside reports whether a run is put aside.
+func (l *ChatQueues) isAside(id uuid.UUID) bool {
+	pi := l.places[id]
+	return pi != 0 && l.place.at(pi).aside
+}
+
 // Wake ends the wait of a run, if it is here.
 func (l *ChatQueues) Wake(id uuid.UUID) {
 	if pi := l.places[id]; pi != 0 {
 		p := l.place.at(pi)
 		p.waiting = false
+		if p.aside {
+			p.aside = false
+			l.aside--
+			l.chatQueue.at(p.chatQueue).queued++
+			l.queued++
+			l.enter(byAge, pi, p.accepted)
+		}
 		l.offer(p.chatQueue)
 	}
 }

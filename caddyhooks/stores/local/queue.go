@@ -23,7 +23,8 @@ type Queue struct {
 	starts     map[uuid.UUID]int      // of queued runs that have been started before, how often
 	requeued   map[uuid.UUID]string   // of queued runs that were put back by End, the token it had
 	waits      map[uuid.UUID]*wait    // of runs that their runner did not take on, or that were interrupted
-	waiting    timeQueue[*wait]       // those that are not due yet
+	asides     map[uuid.UUID]*aside   // of runs that are put aside, or were the last time
+	waiting    timeQueue[*wait]       // those of both that are not due yet
 	expiry     time.Time              // no lease is over before
 }
 
@@ -92,6 +93,7 @@ func NewQueue(nodes *Nodes) *Queue {
 		starts:   make(map[uuid.UUID]int),
 		requeued: make(map[uuid.UUID]string),
 		waits:    make(map[uuid.UUID]*wait),
+		asides:   make(map[uuid.UUID]*aside),
 	}
 }
 
@@ -102,17 +104,17 @@ func ParseID(text string) (uuid.UUID, bool) {
 }
 
 // QueueSize is what a Queue holds.
-type QueueSize struct{ Queued, Claimed, StartedBefore, Requeued, Waits int }
+type QueueSize struct{ Queued, Claimed, StartedBefore, Requeued, Waits, PutAside int }
 
 // Size is what the queue holds. All of it is 0 when all runs have ended.
 func (q *Queue) Size() QueueSize {
-	return QueueSize{q.chatQueues.Queued(), len(q.claimed), len(q.starts), len(q.requeued), len(q.waits)}
+	return QueueSize{q.chatQueues.Queued(), len(q.claimed), len(q.starts), len(q.requeued), len(q.waits), len(q.asides)}
 }
 
-// Backlog is how many runs wait and are carried out, and for how long the oldest of the queued ones has waited.
+// Backlog is how many runs wait, are carried out and are put aside, and for how long the oldest of the queued ones has waited.
 func (q *Queue) Backlog(now time.Time) engine.Backlog {
 	q.expire(now)
-	backlog := engine.Backlog{Queued: q.chatQueues.Queued(), Running: len(q.claimed)}
+	backlog := engine.Backlog{Queued: q.chatQueues.Queued(), Running: len(q.claimed), Waiting: q.chatQueues.aside}
 	if accepted, any := q.chatQueues.Oldest(); any {
 		backlog.Oldest = max(now.Sub(time.Unix(0, accepted)), 0)
 	}
@@ -427,9 +429,10 @@ func (q *Queue) Unclaim(claims []Claimed) {
 
 // Remove takes a run out for good, claimed or queued.
 func (q *Queue) Remove(id uuid.UUID) (undo func()) {
-	h, expired, starts, requeued, waits := q.claimed[id], q.expired[id], q.starts[id], q.requeued[id], q.waits[id]
+	h, expired, starts, requeued, waits, aside := q.claimed[id], q.expired[id], q.starts[id], q.requeued[id], q.waits[id], q.asides[id]
 	removed := q.chatQueues.Done(id)
 	q.dropWait(id)
+	q.dropAside(id)
 	q.tellSooner()
 	delete(q.claimed, id)
 	delete(q.expired, id)
@@ -452,9 +455,12 @@ func (q *Queue) Remove(id uuid.UUID) (undo func()) {
 		q.chatQueues.Undo(removed)
 		if waits != nil {
 			q.waits[id] = waits
-			if removed.waiting {
+			if removed.waiting && !removed.aside {
 				q.waiting.set(waits, waits.Due)
 			}
+		}
+		if aside != nil {
+			q.keepAside(aside, removed.aside)
 		}
 	}
 }
@@ -470,6 +476,8 @@ func (q *Queue) Describe(id uuid.UUID, record *engine.Record) {
 	record.Status, record.Attempts, record.StartedAt, record.WaitingFor = engine.Queued, q.starts[id], time.Time{}, ""
 	if h := q.claimed[id]; h != nil {
 		record.Status, record.Attempts, record.StartedAt = engine.Running, h.Attempt, h.StartedAt
+	} else if q.chatQueues.isAside(id) {
+		record.Status, record.WaitingFor = engine.Waiting, q.asides[id].For
 	} else if q.chatQueues.Waits(id) {
 		record.WaitingFor = q.waits[id].For
 	}

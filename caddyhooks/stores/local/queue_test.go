@@ -27,11 +27,17 @@ type plainRun struct {
 	waits    int
 	due      time.Time // while it waits
 	waiting  bool
+
+	hasAsked bool
+	aside    bool      // until due, which is zero if it has to be answered
+	known    bool      // it was put aside the last time …
+	question int       // … for this question …
+	asked    time.Time // … which was asked then
 }
 
 // handedOut is whether the run may be handed out, as far as its own state goes.
 func (r *plainRun) handedOut(now time.Time) bool {
-	return !r.claimed && !(r.waiting && now.Before(r.due))
+	return !r.claimed && !r.aside && !(r.waiting && now.Before(r.due))
 }
 
 // plainQueue does what a Queue does by looking at every run, every time.
@@ -54,7 +60,38 @@ func (q *plainQueue) expire(now time.Time) {
 		if r.claimed && !now.Before(r.expires) {
 			r.claimed = false
 		}
+		if r.aside && !r.due.IsZero() && !now.Before(r.due) {
+			r.aside = false
+		}
 	}
+}
+
+// putAside is what PutAside does.
+func (r *plainRun) putAside(question *engine.Question, pause time.Duration, now time.Time) {
+	r.claimed, r.token, r.waits, r.waiting, r.starts, r.hasAsked, r.cancelled = false, "", 0, false, r.starts-1, true, false
+	if question.Answer != nil {
+		return
+	}
+	if !r.known || r.question != question.Number {
+		r.asked = now
+	}
+	r.aside, r.known, r.question, r.due = true, true, question.Number, time.Time{}
+	if question.For > 0 {
+		r.due = r.asked.Add(question.For)
+	}
+	if pause > 0 && (r.due.IsZero() || now.Add(pause).Before(r.due)) {
+		r.due = now.Add(pause)
+	}
+}
+
+// queuedIn is how many runs of a chat are queued, or all there are.
+func (q *plainQueue) queuedIn(chat string, all bool) (n int) {
+	for _, r := range q.runs {
+		if r.chat == chat && (all || !r.claimed && !r.aside) {
+			n++
+		}
+	}
+	return n
 }
 
 // first is the first run of each chat.
@@ -105,7 +142,7 @@ func compareQueue(t *testing.T, rnd *rand.Rand, steps int) {
 		if step%503 == 0 {
 			q.chatQueues.compact()
 		}
-		switch rnd.IntN(10) {
+		switch rnd.IntN(11) {
 		case 0, 1:
 			id, err := ids.Next(now)
 			if err != nil {
@@ -165,6 +202,7 @@ func compareQueue(t *testing.T, rnd *rand.Rand, steps int) {
 					t.Fatalf("step %d: claimed %+v, which is %+v", step, c, r)
 				}
 				*r = plainRun{id: r.id, chat: r.chat, runner: r.runner, deadline: r.deadline, waits: r.waits,
+					hasAsked: r.hasAsked, known: r.known, question: r.question, asked: r.asked,
 					starts: c.Attempt, claimed: true, token: c.Token, expires: now.Add(batch.Lease)}
 				p.tokens = append(p.tokens, c.Claim(&engine.Run{ID: c.ID.String()}, false))
 			}
@@ -195,8 +233,25 @@ func compareQueue(t *testing.T, rnd *rand.Rand, steps int) {
 			if !ok {
 				break
 			}
-			switch rnd.IntN(3) {
+			switch rnd.IntN(4) {
 			case 0:
+				question := &engine.Question{Number: r.question + rnd.IntN(2), For: time.Duration(rnd.IntN(3)) * 20 * time.Second}
+				if rnd.IntN(5) == 0 {
+					question.Answer = new(engine.Answer)
+				}
+				pause := time.Duration(rnd.IntN(3)) * 5 * time.Second
+				undo := q.PutAside(id, question, engine.End{WaitingFor: "an answer", Pause: pause}, now, now)
+				if !q.WasRequeued(claim) {
+					t.Fatalf("step %d: that it was put aside is not known", step)
+				}
+				if rnd.IntN(4) == 0 { // not after all
+					undo()
+					break
+				}
+				r.putAside(question, pause, now)
+				q.expire(now)
+				p.expire(now)
+			case 3:
 				end := engine.End{Requeue: true}
 				if rnd.IntN(2) == 0 {
 					end.WaitingFor, end.Pause = "somebody", time.Duration(rnd.IntN(10))*time.Second
@@ -209,7 +264,8 @@ func compareQueue(t *testing.T, rnd *rand.Rand, steps int) {
 					undo()
 					break
 				}
-				*r = plainRun{id: r.id, chat: r.chat, runner: r.runner, deadline: r.deadline, waits: r.waits, starts: r.starts - 1}
+				*r = plainRun{id: r.id, chat: r.chat, runner: r.runner, deadline: r.deadline, waits: r.waits, starts: r.starts - 1,
+					hasAsked: r.hasAsked, known: r.known, question: r.question, asked: r.asked}
 				if end.WaitingFor != "" {
 					r.waits, r.waiting, r.due = r.waits+1, true, now.Add(end.Pause)
 				}
@@ -230,6 +286,8 @@ func compareQueue(t *testing.T, rnd *rand.Rand, steps int) {
 			r.cancelled = r.cancelled || r.claimed
 			if _, queued := q.Holds(&engine.Claim{Run: &engine.Run{ID: r.id.String()}}); queued == r.claimed {
 				t.Fatalf("step %d: it is queued %t", step, queued)
+			} else if queued && rnd.IntN(3) == 0 {
+				q.Remove(r.id)() // not after all
 			} else if queued && rnd.IntN(2) == 0 {
 				q.Remove(r.id)
 				p.runs = slices.DeleteFunc(p.runs, func(other *plainRun) bool { return other == r })
@@ -252,26 +310,49 @@ func compareQueue(t *testing.T, rnd *rand.Rand, steps int) {
 			now = now.Add(time.Duration(rnd.IntN(5)) * time.Second)
 			p.expire(now)
 			q.expire(now)
+		case 10: // an answer
+			if len(p.runs) == 0 {
+				break
+			}
+			r := p.runs[rnd.IntN(len(p.runs))]
+			number := r.question + rnd.IntN(5)/4
+			undo := q.Answered(r.id, number)
+			if rnd.IntN(4) == 0 { // not after all
+				undo()
+			} else if r.aside && number == r.question {
+				r.aside, r.known = false, false
+			}
 		}
-		queued := 0
+		queued, aside := 0, 0
 		for _, r := range p.runs {
 			var record engine.Record
 			q.Describe(r.id, &record)
-			if (record.Status == engine.Running) != r.claimed || record.Attempts != r.starts || record.WaitingFor != "" && !r.waiting {
+			if (record.Status == engine.Running) != r.claimed || record.Attempts != r.starts || record.WaitingFor != "" && !r.waiting && !r.aside ||
+				(record.Status == engine.Waiting) != r.aside || q.HasAsked(r.id) != r.hasAsked {
 				t.Fatalf("step %d: a run is %s after %d starts, want %+v", step, record.Status, record.Attempts, r)
 			}
-			if !r.claimed {
+			switch {
+			case r.aside:
+				aside++
+			case !r.claimed:
 				queued++
 			}
 		}
-		if q.Size().Queued != queued {
-			t.Fatalf("step %d: %d are queued, want %d", step, q.Size().Queued, queued)
+		if q.Size().Queued != queued || q.chatQueues.aside != aside {
+			t.Fatalf("step %d: %d are queued and %d put aside, want %d and %d", step, q.Size().Queued, q.chatQueues.aside, queued, aside)
+		}
+		chat := fmt.Sprint("chat ", rnd.IntN(6))
+		if got, want := q.QueuedIn(chat), p.queuedIn(chat, false); got != want {
+			t.Fatalf("step %d: %d are queued in a chat, want %d", step, got, want)
+		}
+		if _, got := q.NewestIn(chat); got != p.queuedIn(chat, true) {
+			t.Fatalf("step %d: %d are unfinished in a chat, want %d", step, got, p.queuedIn(chat, true))
 		}
 	}
 	for _, r := range p.runs {
 		q.Remove(r.id)
 	}
-	if n := len(q.claimed) + len(q.expired) + len(q.starts) + len(q.requeued) + len(q.waits) + len(q.waiting.entries) + len(q.chatQueues.heaps[byDeadline]) + len(q.chatQueues.heaps[byAge]); n > 0 || q.Size().Queued > 0 {
+	if n := len(q.claimed) + len(q.expired) + len(q.starts) + len(q.requeued) + len(q.waits) + len(q.asides) + q.chatQueues.aside + len(q.waiting.entries) + len(q.chatQueues.heaps[byDeadline]) + len(q.chatQueues.heaps[byAge]); n > 0 || q.Size().Queued > 0 {
 		t.Errorf("an empty queue still knows %d things", n)
 	}
 }
@@ -282,7 +363,7 @@ func checkOverdue(t *testing.T, q *Queue, p *plainQueue, now time.Time, step int
 	p.expire(now)
 	want, next := map[uuid.UUID]bool{}, time.Time{}
 	for _, r := range p.runs {
-		if r.claimed || r.deadline.IsZero() || r.starts > 0 && r.waits == 0 {
+		if r.claimed || r.deadline.IsZero() || r.hasAsked || r.starts > 0 && r.waits == 0 {
 			continue
 		}
 		if next.IsZero() || r.deadline.Before(next) {

@@ -18,11 +18,11 @@ type timedPlace struct {
 	place uint32
 }
 
-// expect lets the deadline of a queued run count, if it has one.
+// expect lets the deadline of a queued run count, if it has one and no questions.
 func (l *ChatQueues) expect(id uuid.UUID) {
 	pi := l.places[id]
-	if deadline := l.place.at(pi).deadline; deadline != 0 {
-		l.enter(byDeadline, pi, deadline)
+	if p := l.place.at(pi); p.deadline != 0 && !p.asked {
+		l.enter(byDeadline, pi, p.deadline)
 	}
 }
 

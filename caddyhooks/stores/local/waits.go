@@ -66,7 +66,7 @@ func (q *Queue) setDeadline(id uuid.UUID) {
 	if pi == 0 {
 		return
 	}
-	if q.chatQueues.place.at(pi).queued && (q.starts[id] == 0 || q.waits[id].count() > 0) {
+	if p := q.chatQueues.place.at(pi); p.queued && !p.asked && (q.starts[id] == 0 || q.waits[id].count() > 0) {
 		q.chatQueues.expect(id)
 	} else {
 		q.chatQueues.forgetDeadline(pi)

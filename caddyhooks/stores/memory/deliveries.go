@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
 )
@@ -20,6 +22,26 @@ func (d *Data) delivery(key local.DeliveryKey) (record *run, found *engine.Deliv
 		}
 	}
 	return nil, nil
+}
+
+// addDeliveries stores deliveries of a run that are made at a time, and due. One that is there already stays as it is.
+func (d *Data) addDeliveries(id uuid.UUID, added []*engine.Delivery, now time.Time) {
+	record := d.runs[id]
+	d.bytes -= record.size()
+	record.Deliveries = slices.Clone(record.Deliveries)
+	for _, delivery := range added {
+		i, there := slices.BinarySearchFunc(record.Deliveries, delivery.Index, func(d *engine.Delivery, index int) int { return d.Index - index })
+		if there {
+			continue
+		}
+		delivery = delivery.Created(now)
+		record.Deliveries = slices.Insert(record.Deliveries, i, delivery)
+		d.outbox.Add(delivery.Destination(), local.NewDeliveryKey(id, delivery.Index), d.clock.Steady())
+	}
+	d.bytes += record.size()
+	if len(added) > 0 {
+		d.nodes.TellDue()
+	}
 }
 
 func (s deliveries) Claim(_ context.Context, batch engine.DeliveryBatch) (due []*engine.Delivery, wait time.Duration, err error) {

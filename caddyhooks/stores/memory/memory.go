@@ -78,7 +78,8 @@ type Data struct {
 	changes   []engine.SettingsChange // the oldest first
 	minutes   []savedMinute           // likewise
 	documents map[documentKey]engine.Document
-	dead      map[string]int // deliveries that were given up, by channel
+	dead      map[string]int  // deliveries that were given up, by channel
+	open      []local.OpenKey // questions for people, the one that was asked first comes first
 }
 
 // run is a record, and the token of the claim under which it ended.
@@ -160,6 +161,9 @@ func (r *run) size() int {
 		for i := range d.History {
 			n += 64 + len(d.History[i].Error)
 		}
+	}
+	for _, q := range r.Questions {
+		n += q.Size()
 	}
 	if r.input != nil {
 		n += 256 + r.input.Size()
@@ -324,6 +328,7 @@ func (s runs) claim(batch engine.Batch) (claims []*engine.Claim) {
 	for _, c := range claimed {
 		run := s.runs[c.ID].Run
 		claim := c.Claim(run, s.nodes.Awaits(run, s.node, now))
+		claim.Questions = slices.Clone(s.runs[c.ID].Questions)
 		for _, id := range c.Folded {
 			claim.Folded = append(claim.Folded, s.runs[id].Run)
 		}
@@ -348,6 +353,15 @@ func (s runs) End(_ context.Context, claim *engine.Claim, end engine.End, next e
 	id, holds := s.queue.Holds(claim)
 	ended := s.runs[id]
 	switch {
+	case holds && end.Requeue && claim.Token != "" && end.Question != nil:
+		now := s.clock.Now()
+		question, err := s.ask(id, end.Question, now)
+		if err != nil {
+			return nil, err
+		}
+		s.queue.PutAside(id, question, end, s.clock.Past(question.AskedAt), s.clock.Steady())
+		s.addDeliveries(id, end.Deliveries, now)
+		s.nameSession(claim, end.Session)
 	case holds && end.Requeue && claim.Token != "":
 		s.queue.Requeue(id, end, s.clock.Steady())
 		s.nameSession(claim, end.Session)
@@ -382,7 +396,7 @@ func (s runs) end(id uuid.UUID, claim *engine.Claim, end engine.End) {
 	// Whoever submitted the run may still look at it, so it is not changed.
 	ended := &run{endedBy: claim.Token, Record: engine.Record{
 		Run: before.Run.Kept(), Status: end.Outcome.Status, Attempts: before.Attempts, StartedAt: before.StartedAt,
-		FinishedAt: now, Outcome: end.Outcome, Steps: end.Steps,
+		FinishedAt: now, Outcome: end.Outcome, Steps: end.Steps, Questions: s.closeQuestions(id, now), Deliveries: before.Deliveries,
 	}}
 	if claim.Token != "" {
 		ended.Attempts, ended.StartedAt = end.Started(claim)
@@ -394,25 +408,18 @@ func (s runs) end(id uuid.UUID, claim *engine.Claim, end engine.End) {
 			ended.followers = append(ended.followers, follower)
 		}
 	}
-	for _, d := range end.DeliveriesOf(claim, before.Run) {
-		d = d.Created(now)
-		ended.Deliveries = append(ended.Deliveries, d)
-		s.outbox.Add(d.Destination(), local.NewDeliveryKey(id, d.Index), s.clock.Steady())
-	}
 	ended.input = s.history.add(id, before.Run, now)
 	s.bytes += ended.size() - before.size()
 	s.runs[id] = ended
+	s.addDeliveries(id, end.DeliveriesOf(claim, before.Run), now)
 	s.indexes.end(id, &ended.Record)
 	s.noteOver(id)
 	s.nodes.TellEnded(before.Run.ID)
-	if len(ended.Deliveries) > 0 {
-		s.nodes.TellDue()
-	}
 }
 
-// noteOver lets a run be forgotten in time, unless a delivery of it is still pending.
+// noteOver lets a run that has ended be forgotten in time, unless a delivery of it is still pending.
 func (d *Data) noteOver(id uuid.UUID) {
-	if record := d.runs[id]; !record.HasPending() {
+	if record := d.runs[id]; record.Status.Ended() && !record.HasPending() {
 		d.over.add(record.OverSince(), id)
 	}
 }
@@ -461,7 +468,7 @@ func (d *Data) show(id uuid.UUID) *engine.Record {
 	if !record.Status.Ended() {
 		d.queue.Describe(id, &record)
 	}
-	record.Deliveries = slices.Clone(record.Deliveries)
+	record.Deliveries, record.Questions = slices.Clone(record.Deliveries), slices.Clone(record.Questions)
 	return &record
 }
 

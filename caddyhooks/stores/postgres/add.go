@@ -11,6 +11,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/codec"
 )
 
 // adding accepts runs. Requests that come at the same time go to the database together.
@@ -78,7 +79,7 @@ func newAddition(runs []*engine.Run, terms engine.Terms) (*addition, error) {
 		a.size += len(run.Message) + len(run.Metadata) + len(run.Schema)
 		if len(runs) == 1 && run.IDPlaceholder == "" && run.Together == nil {
 			var err error
-			if a.encoded[i], err = encodeRun(run); err != nil {
+			if a.encoded[i], err = codec.EncodeRun(run); err != nil {
 				return nil, err
 			}
 		}
@@ -102,7 +103,7 @@ func (a *addition) prepare(ids *local.IDs, at time.Time) error {
 	for i, run := range a.runs {
 		if a.encoded[i] == "" || run.Together != nil || a.asked[i].IDPlaceholder != "" {
 			var err error
-			if a.encoded[i], err = encodeRun(run); err != nil {
+			if a.encoded[i], err = codec.EncodeRun(run); err != nil {
 				return err
 			}
 		}

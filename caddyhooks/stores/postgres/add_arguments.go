@@ -3,7 +3,6 @@ package postgres
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/codec"
 )
 
 // addArguments are the arrays that add_runs_1 is given.
@@ -120,7 +120,7 @@ func (args *addArguments) setKeys(together []*addition) {
 		first := together[use.request].runs[0]
 		args.keyIDs, args.keyBodies = append(args.keyIDs, use.key.ID[:]), append(args.keyBodies, use.key.Body[:])
 		args.keyAny, args.keyRuns = append(args.keyAny, use.key.AnyBody), append(args.keyRuns, first.ID)
-		args.keyFirsts = append(args.keyFirsts, encodeFirst(first))
+		args.keyFirsts = append(args.keyFirsts, codec.EncodeFirst(first))
 		if use.isReplay {
 			args.replays[use.request] = int32(i + 1)
 		} else {
@@ -140,7 +140,7 @@ func (args *addArguments) setRuns(together []*addition) {
 	var places []place
 	for _, one := range together {
 		for i, run := range one.runs {
-			places = append(places, place{run, dbText(run.ChatID), one.encoded[i], len(places)})
+			places = append(places, place{run, codec.Escape(run.ChatID), one.encoded[i], len(places)})
 		}
 	}
 	slices.SortStableFunc(places, func(a, b place) int { return cmp.Compare(a.chat, b.chat) })
@@ -161,7 +161,7 @@ func (args *addArguments) setRuns(together []*addition) {
 		}
 		args.counts[len(args.counts)-1]++
 		args.ids[i], args.chats[i], args.at[i] = run.ID, p.chat, int32(len(args.places))
-		args.hooks[i], args.runners[i] = dbText(run.Hook), dbText(run.Runner)
+		args.hooks[i], args.runners[i] = codec.Escape(run.Hook), codec.Escape(run.Runner)
 		args.kinds[i] = args.kindOf(args.runners[i], args.hooks[i])
 		const forEver = 100 * 365 * 24 * time.Hour
 		if run.QueueTime > 0 && run.QueueTime < forEver {
@@ -172,8 +172,8 @@ func (args *addArguments) setRuns(together []*addition) {
 			args.windows[i] = min(max(run.Fold.Window, 0), forEver).Seconds()
 			args.foldMaxes[i], args.alikes[i] = int32(run.Fold.Max), int64(run.Fold.Alike)
 		}
-		args.sizes[i], args.named[i], args.owners[i] = int32(len(run.Message)), !run.NewChat, dbText(run.Owner)
-		args.requests[i], args.encoded[i] = dbText(run.RequestID), p.encoded
+		args.sizes[i], args.named[i], args.owners[i] = int32(len(run.Message)), !run.NewChat, codec.Escape(run.Owner)
+		args.requests[i], args.encoded[i] = codec.Escape(run.RequestID), p.encoded
 	}
 }
 
@@ -188,36 +188,14 @@ func (args *addArguments) kindOf(runner, hook string) int32 {
 	return int32(len(args.kindHooks))
 }
 
-// firstJSON is what a repeated request is told about the first run.
-type firstJSON struct {
-	ID       string        `json:"id"`
-	Chat     string        `json:"chat"`
-	Action   string        `json:"action"`
-	Sync     bool          `json:"sync,omitempty"`
-	Together []siblingJSON `json:"together,omitempty"`
-}
-
-func encodeFirst(run *engine.Run) string {
-	first := firstJSON{ID: run.ID, Chat: dbText(run.ChatID), Action: string(run.Action), Sync: run.Sync}
-	for _, sibling := range run.Together {
-		first.Together = append(first.Together, siblingJSON{sibling.ID, dbText(sibling.ChatID)})
-	}
-	data, _ := json.Marshal(&first) // never fails for texts
-	return string(data)
-}
-
 // duplicateError is the answer to a repeated request.
 func duplicateError(stored *string, same bool) error {
-	var first firstJSON
 	if stored == nil {
 		return fmt.Errorf("the database does not say what a repeated request was answered")
 	}
-	if err := json.Unmarshal([]byte(*stored), &first); err != nil {
+	run, err := codec.DecodeFirst([]byte(*stored))
+	if err != nil {
 		return fmt.Errorf("reading the answer to a repeated request: %w", err)
-	}
-	run := &engine.Run{ID: first.ID, ChatID: goText(first.Chat), Action: engine.Action(first.Action), Sync: first.Sync}
-	for _, sibling := range first.Together {
-		run.Together = append(run.Together, engine.Sibling{ID: sibling.ID, ChatID: goText(sibling.Chat)})
 	}
 	return &engine.DuplicateError{First: run, SameBody: same}
 }

@@ -41,19 +41,24 @@ func (d *database) number(t testing.TB, statement string, arguments ...any) (n i
 func checkQueue(t testing.TB, s *store, queued int) {
 	t.Helper()
 	for what, statement := range map[string]string{
-		"chats without a head":               "SELECT count(DISTINCT chat) FROM @.queue q WHERE NOT EXISTS (SELECT FROM @.queue h WHERE h.chat = q.chat AND h.head)",
-		"heads that are not the first":       "SELECT count(*) FROM @.queue h WHERE head AND EXISTS (SELECT FROM @.queue q WHERE q.chat = h.chat AND q.seq < h.seq)",
-		"heads that nobody can claim":        "SELECT count(*) FROM @.queue WHERE head AND node IS NULL AND turn IS NULL AND due_at IS NULL",
-		"ready runs that are no heads":       "SELECT count(*) FROM @.queue WHERE NOT head AND turn IS NOT NULL",
-		"keys of runs that are not there":    "SELECT count(*) FROM @.key k WHERE NOT EXISTS (SELECT FROM @.queue q WHERE q.id = k.run) AND NOT EXISTS (SELECT FROM @.done d WHERE d.id = k.run)",
-		"keys more than there are counted":   "SELECT (SELECT count(*) FROM @.key) - (SELECT coalesce(sum(keys), 0) FROM @.counter)",
-		"queued more than there are counted": "SELECT (SELECT count(*) FROM @.queue WHERE node IS NULL) - (SELECT coalesce(sum(queued), 0) FROM @.counter)",
+		"chats without a head":                  "SELECT count(DISTINCT chat) FROM @.queue q WHERE NOT EXISTS (SELECT FROM @.queue h WHERE h.chat = q.chat AND h.head)",
+		"heads that are not the first":          "SELECT count(*) FROM @.queue h WHERE head AND EXISTS (SELECT FROM @.queue q WHERE q.chat = h.chat AND q.seq < h.seq)",
+		"heads that nobody can claim":           "SELECT count(*) FROM @.queue WHERE head AND node IS NULL AND turn IS NULL AND due_at IS NULL AND question IS NULL",
+		"ready runs that are no heads":          "SELECT count(*) FROM @.queue WHERE NOT head AND turn IS NOT NULL",
+		"keys of runs that are not there":       "SELECT count(*) FROM @.key k WHERE NOT EXISTS (SELECT FROM @.queue q WHERE q.id = k.run) AND NOT EXISTS (SELECT FROM @.done d WHERE d.id = k.run)",
+		"keys more than there are counted":      "SELECT (SELECT count(*) FROM @.key) - (SELECT coalesce(sum(keys), 0) FROM @.counter)",
+		"queued more than there are counted":    "SELECT (SELECT count(*) FROM @.queue WHERE node IS NULL AND question IS NULL) - (SELECT coalesce(sum(queued), 0) FROM @.counter)",
+		"put aside more than there are counted": "SELECT (SELECT count(*) FROM @.queue WHERE question IS NOT NULL) - (SELECT coalesce(sum(waiting), 0) FROM @.counter)",
+		"open more than there are counted":      "SELECT (SELECT count(*) FROM @.question WHERE people AND answered_at IS NULL) - (SELECT coalesce(sum(asking), 0) FROM @.counter)",
+		"put aside and claimed or ready":        "SELECT count(*) FROM @.queue WHERE question IS NOT NULL AND (NOT head OR node IS NOT NULL OR turn IS NOT NULL)",
+		"put aside for no open question":        "SELECT count(*) FROM @.queue q WHERE question IS NOT NULL AND NOT EXISTS (SELECT FROM @.question x WHERE x.run = q.id AND x.number = q.question AND x.answered_at IS NULL)",
+		"open questions of ended runs":          "SELECT count(*) FROM @.question x WHERE answered_at IS NULL AND NOT EXISTS (SELECT FROM @.queue q WHERE q.id = x.run)",
 	} {
 		if n := s.number(t, statement); n != 0 {
 			t.Errorf("%s: %d", what, n)
 		}
 	}
-	if n := s.number(t, "SELECT count(*) FROM @.queue WHERE node IS NULL"); n != queued {
+	if n := s.number(t, "SELECT count(*) FROM @.queue WHERE node IS NULL AND question IS NULL"); n != queued {
 		t.Errorf("%d runs are queued, want %d", n, queued)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/codec"
 )
 
 // asks are questions for claims, of one or more calls each, as the functions of the database take them.
@@ -88,14 +89,14 @@ func (a *asks) add(bounds []engine.Bound, batch *engine.Batch) (number int32) {
 	}
 	for _, chat := range batch.Without {
 		a.bounded = true
-		a.withoutAsk, a.without = append(a.withoutAsk, number), append(a.without, dbText(chat))
+		a.withoutAsk, a.without = append(a.withoutAsk, number), append(a.without, codec.Escape(chat))
 	}
 	return number
 }
 
 func (a *asks) name(bound int32, names []string, isHook bool) {
 	for _, name := range names {
-		a.nameBound, a.names, a.nameIsHook = append(a.nameBound, bound), append(a.names, dbText(name)), append(a.nameIsHook, isHook)
+		a.nameBound, a.names, a.nameIsHook = append(a.nameBound, bound), append(a.names, codec.Escape(name)), append(a.nameIsHook, isHook)
 	}
 }
 

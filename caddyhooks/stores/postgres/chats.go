@@ -8,6 +8,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/codec"
 )
 
 const (
@@ -77,7 +78,7 @@ func (l *chatListing) find(ctx context.Context, few int) (newest []string, err e
 			l.next = id
 		case place == 0 || len(newest) == room:
 			return l.goOnWith(id)
-		case l.query.SelectsID(goText(textOrEmpty(chat))):
+		case l.query.SelectsID(codec.Unescape(textOrEmpty(chat))):
 			newest = append(newest, id)
 		}
 		return nil

@@ -226,6 +226,9 @@ func (c *claiming) give(ctx context.Context, together []*turnover, asks *asks, a
 				ended = append(ended, t.end.ids()...) // the answer was lost, and those who wait have heard nothing
 			case "requeued":
 				requeued = true
+				deliveries = deliveries || t.end.isPutAside() && t.end.hasDeliveries()
+			case "gap":
+				err = gapError(t.end.claim.Run, t.end.end.Question)
 			case "put_back":
 			default:
 				err = engine.ErrClaimLost

@@ -99,6 +99,9 @@ type turmoil struct {
 	held  map[string]string // by chat: the token of its claim
 	ended map[string]int    // by chat: the last run that was ended under a claim
 	known map[string][]*engine.Run
+
+	asked    []string       // ids of questions
+	answered map[string]int // by id: how many answers were taken
 }
 
 func (u *turmoil) add(s *store, chat string, runs int) {
@@ -154,6 +157,9 @@ func (u *turmoil) carryOut(s *store, chance *rand.Rand, claim *engine.Claim) (ne
 		batch.Without = []string{claim.Run.ChatID}
 	}
 	end := engine.End{Outcome: engine.Outcome{Status: engine.Completed, Text: "done"}}
+	if !claim.Run.Fold.IsSet() && len(claim.Questions) < 4 && chance.IntN(4) == 0 {
+		end = u.ask(s, chance, claim)
+	}
 	switch chance.IntN(10) {
 	case 0:
 		end = engine.End{Requeue: true, Interrupted: chance.IntN(2) == 0}
@@ -203,6 +209,54 @@ func (u *turmoil) carryOut(s *store, chance *rand.Rand, claim *engine.Claim) (ne
 	return next
 }
 
+// ask asks a question of a run and either puts it aside, or has it wait for nothing.
+func (u *turmoil) ask(s *store, chance *rand.Rand, claim *engine.Claim) engine.End {
+	number := len(claim.Questions)
+	if last := number - 1; last >= 0 && (claim.Questions[last].AskedAt.IsZero() || claim.Questions[last].Answer == nil && chance.IntN(2) == 0) {
+		number = last // it was answered before it was asked, or is asked again
+	}
+	question := &engine.Question{Number: number, Kind: engine.AskInput, State: []byte("state")}
+	if chance.IntN(2) == 0 {
+		question.Kind = engine.AskAgent
+	}
+	if chance.IntN(2) == 0 {
+		question.For = 10 * time.Second
+	}
+	u.mu.Lock()
+	u.asked = append(u.asked, engine.QuestionID(claim.Run.ID, number))
+	u.mu.Unlock()
+	if chance.IntN(4) == 0 {
+		if err := s.Questions().Ask(u.t.Context(), claim, question); err != nil && (!errors.Is(err, engine.ErrClaimLost) || u.lease > time.Hour) {
+			u.t.Errorf("asking: %v", err)
+		}
+		return engine.End{Outcome: engine.Outcome{Status: engine.Completed, Text: "asked"}}
+	}
+	end := engine.End{Requeue: true, WaitingFor: "somebody", Question: question}
+	if chance.IntN(2) == 0 {
+		end.Pause = 500 * time.Millisecond
+	}
+	return end
+}
+
+// answer answers some question.
+func (u *turmoil) answer(s *store, chance *rand.Rand) {
+	u.mu.Lock()
+	id := ""
+	if len(u.asked) > 0 {
+		id = u.asked[chance.IntN(len(u.asked))]
+	}
+	u.mu.Unlock()
+	_, err := s.Questions().Answer(u.t.Context(), id, engine.Answer{Text: "yes", Via: engine.AnsweredByLink})
+	switch {
+	case err == nil:
+		u.mu.Lock()
+		u.answered[id]++
+		u.mu.Unlock()
+	case !errors.Is(err, engine.ErrAnswered) && !errors.Is(err, engine.ErrNotFound):
+		u.t.Errorf("answering: %v", err)
+	}
+}
+
 // withdraw ends a run that is queued, if it is.
 func (u *turmoil) withdraw(s *store, chance *rand.Rand) {
 	u.mu.Lock()
@@ -233,7 +287,7 @@ func TestNodesCarryOutFewChatsInTurmoil(t *testing.T) {
 			t.Parallel()
 			s := newPostgres(t)
 			t.Cleanup(func() { _ = s.Close() })
-			u := &turmoil{t: t, nodes: []*store{s}, lease: lease, held: map[string]string{}, ended: map[string]int{}, known: map[string][]*engine.Run{}}
+			u := &turmoil{t: t, nodes: []*store{s}, lease: lease, held: map[string]string{}, ended: map[string]int{}, known: map[string][]*engine.Run{}, answered: map[string]int{}}
 			for range 2 {
 				node := openPostgres(t, s.schema)
 				t.Cleanup(func() { _ = node.Close() })
@@ -279,6 +333,14 @@ func TestNodesCarryOutFewChatsInTurmoil(t *testing.T) {
 					}
 				}
 			})
+			for i := range 3 {
+				others.Go(func() {
+					chance := rand.New(rand.NewPCG(200, uint64(i))) //nolint:gosec // nothing here is secret
+					for goesOn() {
+						u.answer(u.nodes[i], chance)
+					}
+				})
+			}
 			adders.Wait()
 			added.Store(true)
 			workers.Wait()
@@ -287,6 +349,14 @@ func TestNodesCarryOutFewChatsInTurmoil(t *testing.T) {
 				t.Errorf("%d of %d runs have ended", over, total)
 			}
 			checkQueue(t, s, 0)
+			if len(u.answered) < 5 {
+				t.Errorf("only %d questions were answered", len(u.answered))
+			}
+			for id, n := range u.answered {
+				if n > 1 {
+					t.Errorf("question %s was answered %d times", id, n)
+				}
+			}
 			if n := s.number(t, "SELECT count(*) FROM @.queue"); n != 0 {
 				t.Errorf("%d runs are left", n)
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/codec"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/dsn"
 )
 
@@ -41,7 +42,7 @@ func newDatabase(n dsn.DSN, schema string) *database {
 	var name [9]byte
 	_, _ = rand.Read(name[:]) // never fails
 	host, _ := os.Hostname()
-	d := &database{dsn: n, schema: schema, node: base64.RawURLEncoding.EncodeToString(name[:]), host: dbText(host), release: thisRelease,
+	d := &database{dsn: n, schema: schema, node: base64.RawURLEncoding.EncodeToString(name[:]), host: codec.Escape(host), release: thisRelease,
 		listens: true}
 	d.connections.init(n)
 	d.outage.init()

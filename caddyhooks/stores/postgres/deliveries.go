@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/codec"
 )
 
 // deliveries implements engine.Deliveries.
@@ -110,7 +111,7 @@ func (d *deliveries) Renew(ctx context.Context, held []*engine.Delivery, lease t
 			lost = append(lost, h)
 			continue
 		}
-		runs, indexes, tokens, asked = append(runs, run), append(indexes, int32(h.Index)), append(tokens, dbText(h.Token)), append(asked, h)
+		runs, indexes, tokens, asked = append(runs, run), append(indexes, int32(h.Index)), append(tokens, codec.Escape(h.Token)), append(asked, h)
 	}
 	if len(asked) == 0 {
 		return lost, nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/codec"
 )
 
 func (d *deliveries) List(ctx context.Context, query engine.DeliveryQuery) (page []*engine.Delivery, next string, err error) {
@@ -22,11 +23,11 @@ func (d *deliveries) List(ctx context.Context, query engine.DeliveryQuery) (page
 	}
 	looksAt := query.Limit + 1
 	if query.Channel != "" {
-		text := dbText(query.Channel)
+		text := codec.Escape(query.Channel)
 		channel, looksAt = &text, local.ListLooksAt
 	}
 	if query.Host != "" {
-		text := dbText(query.Host)
+		text := codec.Escape(query.Host)
 		host, looksAt = &text, local.ListLooksAt
 	}
 	if len(statuses) > 0 {
@@ -56,7 +57,7 @@ func (d *deliveries) Paused(ctx context.Context, most int) (paused []engine.Paus
 	err = d.query(ctx, func(rows pgx.Rows) error {
 		var host engine.PausedHost
 		err := rows.Scan(&host.Host, &host.Until)
-		host.Host = goText(host.Host)
+		host.Host = codec.Unescape(host.Host)
 		paused = append(paused, host)
 		return err
 	}, "SELECT host, until FROM @.paused_hosts_1($1)", max(most, 0))

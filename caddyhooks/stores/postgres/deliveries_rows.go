@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/codec"
 )
 
 // deliveryColumns are the columns of a deliveryRow.
@@ -31,7 +32,7 @@ func (r *deliveryRow) delivery() (*engine.Delivery, error) {
 	run := r.run.UUID.String()
 	d := &engine.Delivery{ID: engine.DeliveryID(run, int(*r.index)), RunID: run, Index: int(*r.index), Body: string(r.body),
 		Status: engine.DeliveryStatus(*r.status), CreatedAt: *r.created, Due: *r.due}
-	if err := decodeDelivery(r.record, d); err != nil {
+	if err := codec.DecodeDelivery(r.record, d); err != nil {
 		return nil, err
 	}
 	if r.tried != nil {
@@ -70,7 +71,7 @@ func decodeDeliveries(data []byte, run string) (all []*engine.Delivery, err erro
 		d := &engine.Delivery{ID: engine.DeliveryID(run, r.Index), RunID: run, Index: r.Index, Status: engine.DeliveryStatus(r.Status),
 			Token:     r.Token,
 			CreatedAt: time.UnixMicro(r.CreatedAt), Due: time.UnixMicro(r.Due)}
-		if err := decodeDelivery(r.Record, d); err != nil {
+		if err := codec.DecodeDelivery(r.Record, d); err != nil {
 			return nil, err
 		}
 		if r.TriedAt != 0 {

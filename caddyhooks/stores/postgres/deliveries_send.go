@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/codec"
 )
 
 // deliveryCall is a Claim, or a Settle. They go to the database together, since each attempt that ends makes room for another one.
@@ -51,7 +52,7 @@ func (d *deliveries) claimOverdue(ctx context.Context, batch engine.DeliveryBatc
 		due = append(due, delivery)
 		return err
 	}, "SELECT "+deliveryColumns+" FROM @.claim_overdue_1($1, $2, $3, $4, $5)",
-		d.node, dbText(batch.Host), batch.DueFor.Seconds(), batch.Max, batch.Lease.Seconds())
+		d.node, codec.Escape(batch.Host), batch.DueFor.Seconds(), batch.Max, batch.Lease.Seconds())
 	sortByDue(due)
 	return due, err
 }
@@ -65,11 +66,11 @@ func (d *deliveries) Settle(ctx context.Context, delivery *engine.Delivery, paus
 	if !ok || delivery.Token == "" {
 		return engine.ErrClaimLost
 	}
-	record, err := encodeDelivery(delivery)
+	record, err := codec.EncodeDelivery(delivery)
 	if err != nil {
 		return err
 	}
-	call := &deliveryCall{settle: &settlement{run: run, index: int32(delivery.Index), token: dbText(delivery.Token),
+	call := &deliveryCall{settle: &settlement{run: run, index: int32(delivery.Index), token: codec.Escape(delivery.Token),
 		status: string(delivery.Status),
 		record: record, pause: pause.Seconds(), throttles: slices.Clone(throttles)}}
 	if err := d.calls.do(ctx, call); err != nil {
@@ -188,7 +189,7 @@ func (s *settlements) add(one *settlement) {
 	s.later = s.later || one.status == string(engine.Pending)
 	for _, t := range one.throttles {
 		s.throttlesOf, s.atOnce = append(s.throttlesOf, int32(len(s.runs))), append(s.atOnce, int32(t.AtOnce))
-		s.throttleHosts = append(s.throttleHosts, dbText(t.To.Host))
+		s.throttleHosts = append(s.throttleHosts, codec.Escape(t.To.Host))
 		s.throttleChats = append(s.throttleChats, chatColumn(t.To))
 		s.throttlePauses = append(s.throttlePauses, t.Pause.Seconds())
 	}
@@ -199,6 +200,6 @@ func chatColumn(to engine.Destination) *string {
 	if to.Chat == "" {
 		return nil
 	}
-	chat := dbText(to.Chat)
+	chat := codec.Escape(to.Chat)
 	return &chat
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/codec"
 )
 
 // addDeliveries adds one delivery for each of some destinations, as the ends of runs do.
@@ -28,13 +29,13 @@ func addDeliveries(t testing.TB, s *store, to ...engine.Delivery) (ids []string)
 			t.Fatal(err)
 		}
 		d.RunID, d.ID = run.String(), engine.DeliveryID(run.String(), 0)
-		record, err := encodeDelivery(&d)
+		record, err := codec.EncodeDelivery(&d)
 		if err != nil {
 			t.Fatal(err)
 		}
 		ids, names = append(ids, d.ID), append(names, d.ID)
 		runs, indexes, records, bodies = append(runs, d.RunID), append(indexes, 0), append(records, record), append(bodies, []byte("a body"))
-		hosts, chats = append(hosts, dbText(d.Destination().Host)), append(chats, chatColumn(d.Destination()))
+		hosts, chats = append(hosts, codec.Escape(d.Destination().Host)), append(chats, chatColumn(d.Destination()))
 	}
 	for _, call := range []struct {
 		sql       string

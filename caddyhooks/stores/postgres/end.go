@@ -3,12 +3,14 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/codec"
 )
 
 func (r *runs) End(ctx context.Context, claim *engine.Claim, end engine.End, next engine.Batch) ([]*engine.Claim, error) {
@@ -26,6 +28,7 @@ type ending struct {
 	claim  *engine.Claim
 	end    engine.End
 	ending string
+	asked  string // the question for which the run is put aside, "" if it is not
 	runs   []endedRun
 	size   int // about how many bytes go to the database
 }
@@ -48,7 +51,12 @@ func newEnding(claim *engine.Claim, end engine.End) (e *ending, err error) {
 		}
 		ended := endedRun{run: run}
 		if !end.Requeue {
-			if err := ended.encode(claim, &end); err != nil {
+			if err := ended.encode(); err != nil {
+				return nil, err
+			}
+		}
+		if !end.Requeue || end.Question != nil {
+			if err := ended.encodeDeliveries(claim, &end); err != nil {
 				return nil, err
 			}
 		}
@@ -59,26 +67,37 @@ func newEnding(claim *engine.Claim, end engine.End) (e *ending, err error) {
 		}
 	}
 	if !end.Requeue {
-		e.ending, err = encodeEnding(&end.Outcome, end.Steps)
+		e.ending, err = codec.EncodeEnding(&end.Outcome, end.Steps)
 		e.size += len(e.ending)
+	}
+	if e.isPutAside() {
+		if err := checkQuestion(claim.Run, end.Question); err != nil {
+			return nil, err
+		}
+		e.asked, err = codec.EncodeQuestion(end.Question)
+		e.size += len(e.asked) + len(end.Question.State)
 	}
 	return e, err
 }
 
-func (r *endedRun) encode(claim *engine.Claim, end *engine.End) (err error) {
-	if r.kept, err = encodeRun(r.run.Kept()); err != nil {
+func (r *endedRun) encode() (err error) {
+	if r.kept, err = codec.EncodeRun(r.run.Kept()); err != nil {
 		return err
 	}
 	if r.run.History > 0 {
 		input := r.run.Input()
 		r.inputBytes = input.Size()
-		if r.input, err = encodeInput(input); err != nil {
+		if r.input, err = codec.EncodeInput(input); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+func (r *endedRun) encodeDeliveries(claim *engine.Claim, end *engine.End) error {
 	r.deliveries = end.DeliveriesOf(claim, r.run)
 	for _, d := range r.deliveries {
-		record, err := encodeDelivery(d)
+		record, err := codec.EncodeDelivery(d)
 		if err != nil {
 			return err
 		}
@@ -96,6 +115,9 @@ func (e *ending) ids() (ids []string) {
 	}
 	return ids
 }
+
+// isPutAside reports whether the run does not end, and is put aside for a question.
+func (e *ending) isPutAside() bool { return e.end.Requeue && e.end.Question != nil }
 
 func (e *ending) hasDeliveries() bool { return len(e.end.Deliveries) > 0 }
 
@@ -131,28 +153,36 @@ type endArguments struct {
 	sessionRunners      []string
 	sessionChats        []string
 	sessionIDs          []string
+	questions           questionArguments
 	endAsks, endAskMost []int32
 }
 
 // add adds an end that asks a question.
 func (a *endArguments) add(e *ending, ask int32, next *engine.Batch) {
 	claim, end := e.claim, &e.end
-	a.ids, a.tokens = append(a.ids, claim.Run.ID), append(a.tokens, dbText(claim.Token))
+	a.ids, a.tokens = append(a.ids, claim.Run.ID), append(a.tokens, codec.Escape(claim.Token))
 	number := int32(len(a.ids)) //nolint:gosec // at most mostEnds
 	a.folded = append(a.folded, int32(len(claim.Folded)))
 	a.requeue, a.unstarted = append(a.requeue, end.Requeue), append(a.unstarted, end.Unstarted || end.Requeue && !end.Interrupted)
-	a.pauses, a.reasons = append(a.pauses, seconds(end.Pause)), append(a.reasons, dbText(end.WaitingFor))
+	pause, reason := seconds(end.Pause), codec.Escape(end.WaitingFor)
+	if e.isPutAside() {
+		a.questions.add(number, e, pause, reason)
+		pause, reason = 0, ""
+	}
+	a.pauses, a.reasons = append(a.pauses, pause), append(a.reasons, reason)
 	a.statuses, a.endings = append(a.statuses, string(end.Outcome.Status)), append(a.endings, e.ending)
 	a.endAsks, a.endAskMost = append(a.endAsks, ask), append(a.endAskMost, int32(max(next.Max, 0))) //nolint:gosec // workers
-	if !end.Requeue {
-		for i := range e.runs {
+	for i := range e.runs {
+		if !end.Requeue {
 			a.addRun(number, i, &e.runs[i], end)
 		}
+		a.addDeliveries(number, &e.runs[i])
 	}
 	if end.Session.ID != "" {
 		a.sessionEnds = append(a.sessionEnds, number)
-		a.sessionRunners, a.sessionChats = append(a.sessionRunners, dbText(end.Session.Runner)), append(a.sessionChats, dbText(claim.Run.ChatID))
-		a.sessionIDs = append(a.sessionIDs, dbText(end.Session.ID))
+		a.sessionRunners, a.sessionChats = append(a.sessionRunners, codec.Escape(end.Session.Runner)),
+			append(a.sessionChats, codec.Escape(claim.Run.ChatID))
+		a.sessionIDs = append(a.sessionIDs, codec.Escape(end.Session.ID))
 	}
 }
 
@@ -164,23 +194,49 @@ func (a *endArguments) addRun(number int32, i int, r *endedRun, end *engine.End)
 	a.forget = append(a.forget, end.Outcome.ForgetsKey() && len(run.Together) < 2 && (run.Key != nil || run.Replay != nil))
 	a.history, a.input, a.inputBytes = append(a.history, seconds(run.History)), append(a.input, r.input),
 		append(a.inputBytes, int32(r.inputBytes)) //nolint:gosec // at most MaxInput
+}
+
+func (a *endArguments) addDeliveries(number int32, r *endedRun) {
 	for i, d := range r.deliveries {
 		to := d.Destination()
-		a.deliveryEnds, a.deliveryRuns = append(a.deliveryEnds, number), append(a.deliveryRuns, run.ID)
-		a.deliveryIndexes, a.deliveryIDs = append(a.deliveryIndexes, int32(d.Index)), append(a.deliveryIDs, dbText(d.ID)) //nolint:gosec // few
-		a.deliveryHosts, a.deliveryChats = append(a.deliveryHosts, dbText(to.Host)), append(a.deliveryChats, dbText(to.Chat))
+		a.deliveryEnds, a.deliveryRuns = append(a.deliveryEnds, number), append(a.deliveryRuns, r.run.ID)
+		a.deliveryIndexes = append(a.deliveryIndexes, int32(d.Index)) //nolint:gosec // few
+		a.deliveryIDs = append(a.deliveryIDs, codec.Escape(d.ID))
+		a.deliveryHosts, a.deliveryChats = append(a.deliveryHosts, codec.Escape(to.Host)), append(a.deliveryChats, codec.Escape(to.Chat))
 		a.records, a.bodies = append(a.records, r.records[i]), append(a.bodies, []byte(d.Body))
 	}
 }
 
+// questionArguments are those of end_runs_1 that are about questions for which runs are put aside.
+type questionArguments struct {
+	ends, numbers []int32
+	people        []bool
+	fors          []float64
+	records       []string
+	states        [][]byte
+	pauses        []float64
+	reasons       []string
+}
+
+func (a *questionArguments) add(number int32, e *ending, pause float64, reason string) {
+	q := e.end.Question
+	a.ends, a.numbers = append(a.ends, number), append(a.numbers, int32(q.Number)) //nolint:gosec // at most MaxQuestions
+	a.people, a.fors = append(a.people, q.Kind.ForPeople()), append(a.fors, seconds(q.For))
+	a.records, a.states = append(a.records, e.asked), append(a.states, q.State)
+	a.pauses, a.reasons = append(a.pauses, pause), append(a.reasons, reason)
+}
+
 func (a *endArguments) list() []any {
+	q := &a.questions
 	return []any{ // those of all ends are never nil
 		a.ids, a.tokens, a.folded, a.requeue, a.unstarted, a.pauses, a.reasons, a.statuses, a.endings,
 		notNull(a.runIDs), notNull(a.runEnds), notNull(a.kept), notNull(a.past), notNull(a.forget), notNull(a.history), notNull(a.input),
 		notNull(a.inputBytes),
 		notNull(a.deliveryEnds), notNull(a.deliveryRuns), notNull(a.deliveryIndexes), notNull(a.deliveryIDs), notNull(a.deliveryHosts),
 		notNull(a.deliveryChats), notNull(a.records), notNull(a.bodies),
-		notNull(a.sessionEnds), notNull(a.sessionRunners), notNull(a.sessionChats), notNull(a.sessionIDs), a.endAsks, a.endAskMost,
+		notNull(a.sessionEnds), notNull(a.sessionRunners), notNull(a.sessionChats), notNull(a.sessionIDs),
+		notNull(q.ends), notNull(q.numbers), notNull(q.people), notNull(q.fors), notNull(q.records), notNull(q.states), notNull(q.pauses),
+		notNull(q.reasons), a.endAsks, a.endAskMost,
 	}
 }
 
@@ -206,7 +262,7 @@ type turnoverAnswer struct {
 }
 
 var (
-	endStatement   = "SELECT * FROM @.end_runs_1(" + placeholders(45) + ")"
+	endStatement   = "SELECT * FROM @.end_runs_1(" + placeholders(53) + ")"
 	claimStatement = "SELECT * FROM @.claim_runs_1(" + placeholders(13) + ")"
 )
 
@@ -252,10 +308,10 @@ func (c *claiming) read(row pgx.Rows, answer *turnoverAnswer) error {
 		secs                          *float64
 		alive                         bool
 		turn                          *int64
-		data                          []byte
+		data, state                   []byte
 	)
 	if err := row.Scan(&kind, &number, &id, &token, &attempt, &at, &secs, &waits, &alive, &turn, &accepted, &chat, &hook, &runner,
-		&data); err != nil {
+		&data, &state); err != nil {
 		return err
 	}
 	answer.at = *at
@@ -273,9 +329,22 @@ func (c *claiming) read(row pgx.Rows, answer *turnoverAnswer) error {
 		if secs != nil {
 			answer.wait = max(time.Duration(*secs*float64(time.Second)), 0)
 		}
+	case "question":
+		var answeredAt *time.Time
+		if secs != nil {
+			exact := time.UnixMicro(int64(math.Round(*secs * 1e6)))
+			answeredAt = &exact
+		}
+		question := &engine.Question{RunID: *id, Number: int(number), State: state}
+		if err := codec.DecodeQuestion(question, data, []byte(textOrEmpty(chat)), accepted, answeredAt); err != nil {
+			return fmt.Errorf("reading question %s: %w", question.ID(), err)
+		}
+		claim := answer.claims[*token]
+		claim.Questions = append(claim.Questions, question)
 	default:
-		run := &engine.Run{ID: *id, ChatID: goText(*chat), Hook: goText(*hook), Runner: goText(*runner), AcceptedAt: accepted.UTC()}
-		if err := decodeRun(data, run); err != nil {
+		run := &engine.Run{ID: *id, ChatID: codec.Unescape(*chat), Hook: codec.Unescape(*hook), Runner: codec.Unescape(*runner),
+			AcceptedAt: accepted.UTC()}
+		if err := codec.DecodeRun(data, run); err != nil {
 			return fmt.Errorf("reading run %s: %w", *id, err)
 		}
 		if kind == "folded" {

@@ -56,7 +56,7 @@ func explainsUpTo(t *testing.T, most float64, fill func(t *testing.T, s *store, 
 			}
 		}
 		check(old, "plans of empty tables")
-		execForLong(t, plain, "ANALYZE @.queue, @.done, @.told, @.key, @.session")
+		execForLong(t, plain, "ANALYZE @.queue, @.done, @.told, @.key, @.session, @.question, @.delivery")
 		check(newExplained(t, plain.schema), "new plans")
 	}
 }

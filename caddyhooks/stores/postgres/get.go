@@ -2,12 +2,14 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/codec"
 )
 
 func (r *runs) Get(ctx context.Context, id string) (*engine.Record, error) {
@@ -17,12 +19,18 @@ func (r *runs) Get(ctx context.Context, id string) (*engine.Record, error) {
 	var record *engine.Record
 	err := r.query(ctx, func(row pgx.Rows) (err error) {
 		var shown shownRun
-		if err := row.Scan(shown.columns()...); err != nil {
+		var questions []byte
+		if err := row.Scan(append(shown.columns(), &questions)...); err != nil {
 			return err
 		}
-		record, err = shown.record()
-		return err
-	}, "SELECT "+shownColumns+" FROM @.get_runs_1($1)", []string{id})
+		if record, err = shown.record(); err != nil || questions == nil {
+			return err
+		}
+		if record.Questions, err = codec.DecodeQuestions(questions, id); err != nil {
+			return fmt.Errorf("reading the questions of run %s: %w", id, err)
+		}
+		return nil
+	}, "SELECT "+shownColumns+", questions FROM @.get_runs_1($1)", []string{id})
 	if err != nil {
 		return nil, err
 	}
@@ -48,8 +56,10 @@ func (r *runs) Queued(ctx context.Context) (int, error) {
 
 func (r *runs) Backlog(ctx context.Context) (backlog engine.Backlog, err error) {
 	var oldest *float64
-	err = r.query(ctx, func(row pgx.Rows) error { return row.Scan(&backlog.Queued, &backlog.Running, &oldest) },
-		"SELECT queued, running, oldest FROM @.backlog_1()")
+	err = r.query(ctx, func(row pgx.Rows) error {
+		return row.Scan(&backlog.Queued, &backlog.Running, &backlog.Waiting, &oldest)
+	},
+		"SELECT queued, running, waiting, oldest FROM @.backlog_1()")
 	if err != nil {
 		return engine.Backlog{}, err
 	}

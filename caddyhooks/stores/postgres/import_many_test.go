@@ -14,6 +14,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/pgtest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/imports"
 )
 
 // manyRuns is how many runs a large file has.
@@ -36,12 +37,12 @@ func TestAnImportOfManyRunsLosesNone(t *testing.T) {
 	if opener.dsn, err = parseDSN(opener.DSN); err != nil {
 		t.Fatal(err)
 	}
-	got, err := opener.Import(t.Context(), "default", from, Importing{"default", func(int) {}, func(Imported) error { return nil }})
+	got, err := opener.Import(t.Context(), "default", from, imports.Options{Runner: "default", Note: func(int) {}, Check: func(imports.Counts) error { return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	imported := time.Now()
-	want := Imported{Queued: 30_000, Ended: 70_000, History: 35_000, Deliveries: 21_000, Keys: 20_000, Sessions: 100}
+	want := imports.Counts{Queued: 30_000, Ended: 70_000, History: 35_000, Deliveries: 21_000, Keys: 20_000, Sessions: 100}
 	if got != want {
 		t.Errorf("imported %+v, want %+v", got, want)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/pgtest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/imports"
 )
 
 func TestImportBringsAllThatAFileHas(t *testing.T) {
@@ -31,19 +32,19 @@ func TestImportBringsAllThatAFileHas(t *testing.T) {
 		t.Fatal(err)
 	}
 	var noted int
-	fine := func(Imported) error { return nil }
+	fine := func(imports.Counts) error { return nil }
 	refused := errors.New("there should be more")
-	if _, err := opener.Import(t.Context(), "default", from, Importing{"default", func(int) {}, func(Imported) error { return refused }}); !errors.Is(err, refused) {
+	if _, err := opener.Import(t.Context(), "default", from, imports.Options{Runner: "default", Note: func(int) {}, Check: func(imports.Counts) error { return refused }}); !errors.Is(err, refused) {
 		t.Errorf("an import that is refused: %v", err)
 	}
-	got, err := opener.Import(t.Context(), "default", from, Importing{"default", func(runs int) { noted = runs }, fine})
+	got, err := opener.Import(t.Context(), "default", from, imports.Options{Runner: "default", Note: func(runs int) { noted = runs }, Check: fine})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (Imported{Queued: 6, Ended: 9, History: 1, Deliveries: 4, Keys: 2, Sessions: 2, Revision: 2, Changes: 2, Minutes: 1}); got != want || noted != 15 {
+	if want := (imports.Counts{Queued: 6, Ended: 9, History: 1, Deliveries: 4, Keys: 2, Sessions: 2, Revision: 2, Changes: 2, Minutes: 1}); got != want || noted != 15 {
 		t.Errorf("imported %+v, and told of %d, want %+v", got, noted, want)
 	}
-	if _, err := opener.Import(t.Context(), "default", from, Importing{"default", func(int) {}, fine}); err == nil || !strings.Contains(err.Error(), "already") {
+	if _, err := opener.Import(t.Context(), "default", from, imports.Options{Runner: "default", Note: func(int) {}, Check: fine}); err == nil || !strings.Contains(err.Error(), "already") {
 		t.Errorf("a second import: %v", err)
 	}
 	to, err := opener.OpenStore(t.Context(), "default")
@@ -94,8 +95,8 @@ func TestImportBringsKeysOfForgottenRuns(t *testing.T) {
 	if opener.dsn, err = parseDSN(opener.DSN); err != nil {
 		t.Fatal(err)
 	}
-	got, err := opener.Import(t.Context(), "default", from, Importing{"default", func(int) {}, func(Imported) error { return nil }})
-	if want := (Imported{Keys: 1}); err != nil || got != want {
+	got, err := opener.Import(t.Context(), "default", from, imports.Options{Runner: "default", Note: func(int) {}, Check: func(imports.Counts) error { return nil }})
+	if want := (imports.Counts{Keys: 1}); err != nil || got != want {
 		t.Fatalf("imported %+v, want %+v: %v", got, want, err)
 	}
 	to, err := opener.OpenStore(t.Context(), "default")

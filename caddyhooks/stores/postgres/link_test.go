@@ -85,3 +85,13 @@ func (l *link) setSilent(silent bool) {
 	l.silent = silent
 	l.changed.Broadcast()
 }
+
+// cut breaks all connections.
+func (l *link) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, conn := range l.conns {
+		_ = conn.Close()
+	}
+	l.conns = nil
+}

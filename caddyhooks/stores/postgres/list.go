@@ -9,6 +9,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/codec"
 )
 
 const (
@@ -96,8 +97,9 @@ func (l *listing) read(ctx context.Context, r *runs) (goesOn bool, err error) {
 		}
 		return nil
 	}, "SELECT "+shownColumns+", looked FROM @.list_runs_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
-		l.order.First.String(), l.order.Last.String(), l.order.Descending, textOrNull(l.query.ChatID), textsOrNull(dbTexts(l.query.Hooks)),
-		textsOrNull(statusTexts(l.query.Statuses)), textsOrNull(dbTexts(l.query.Runners)), textOrNull(l.query.RequestID), most, l.looks,
+		l.order.First.String(), l.order.Last.String(), l.order.Descending, codec.EscapeOrNull(l.query.ChatID),
+		textsOrNull(codec.EscapeAll(l.query.Hooks)), textsOrNull(statusTexts(l.query.Statuses)), textsOrNull(codec.EscapeAll(l.query.Runners)),
+		codec.EscapeOrNull(l.query.RequestID), most, l.looks,
 		l.query.Input || texts, l.query.Replies || texts, l.query.Deliveries,
 		listedBytes)
 	if err != nil {
@@ -121,18 +123,9 @@ func (l *listing) read(ctx context.Context, r *runs) (goesOn bool, err error) {
 
 func statusTexts(statuses []engine.Status) (texts []string) {
 	for _, status := range statuses {
-		texts = append(texts, dbText(string(status)))
+		texts = append(texts, codec.Escape(string(status)))
 	}
 	return texts
-}
-
-// textOrNull is nil for an empty text.
-func textOrNull(text string) *string {
-	if text == "" {
-		return nil
-	}
-	text = dbText(text)
-	return &text
 }
 
 // textsOrNull is nil for none.

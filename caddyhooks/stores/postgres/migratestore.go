@@ -9,7 +9,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/dsn"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/imports"
 )
 
 // MigrationSQL is a script for psql that brings a schema from a version to the newest one, from 0 if it is not there, and lets a role
@@ -106,4 +108,24 @@ func (d *database) prepareInTime(ctx context.Context, conn *pgx.Conn) error {
 			return err
 		}
 	}
+}
+
+// Import copies all that another store has into the schema of an instance, which has to be empty: in one transaction, so all of it or
+// nothing. Nobody may work with the other store meanwhile.
+func (p *Postgres) Import(ctx context.Context, instance string, from engine.Store, how imports.Options) (count imports.Counts, err error) {
+	d := newDatabase(p.dsn, p.schema(instance))
+	defer d.close()
+	if err := d.open(ctx); err != nil {
+		return imports.Counts{}, err
+	}
+	conn, err := p.dsn.Dial(ctx)
+	if err != nil {
+		return imports.Counts{}, err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		count, err = imports.Into(ctx, tx, d.schema, from, how)
+		return err
+	})
+	return count, err
 }

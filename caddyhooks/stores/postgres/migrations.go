@@ -29,12 +29,15 @@ var sqlFiles embed.FS
 // functions that accept and end runs do it, queue before done and delivery, and counter last; otherwise the migration gives way to them
 // time and again.
 var migrations = [][]string{
-	{"1_tables", "1_outage", "1_pulse", "1_deliveries", "1_lists", "1_claim", "1_end", "1_renew", "1_add", "1_prune", "1_chats"},
+	{
+		"1_tables", "1_outage", "1_pulse", "1_deliveries", "1_questions", "1_lists", "1_claim", "1_end", "1_renew", "1_add", "1_prune",
+		"1_chats",
+	},
 }
 
 // firstVersion is the version that the first of the migrations leads to: that of the first release. Schemas of the versions before it are
 // refused.
-const firstVersion = 5
+const firstVersion = 6
 
 // oldestCompatible is the oldest version of the program that may work beside this one. A schema does not go to a version that raises it
 // as long as older nodes are there.

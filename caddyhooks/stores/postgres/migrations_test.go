@@ -15,6 +15,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/pgtest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/memory"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/imports"
 )
 
 func TestNodesThatStartTogetherMigrateOnce(t *testing.T) {
@@ -51,7 +52,7 @@ func TestASchemaThatDoesNotFitIsRefused(t *testing.T) {
 			t.Errorf("got %v, want %q", err, because)
 		}
 	}
-	refuses("is not there, or the role of the DSN may not use it, this program needs version 5, and migrate is off: run `caddy hooks migrate-store --print --schema " + p.Schema + " --role postgres --from 0`")
+	refuses("is not there, or the role of the DSN may not use it, this program needs version 6, and migrate is off: run `caddy hooks migrate-store --print --schema " + p.Schema + " --role postgres --from 0`")
 	if from, to, err := p.MigrateStore(t.Context(), "test"); err != nil || from != 0 || to != thisRelease.version() {
 		t.Fatalf("migrating from %d to %d: %v", from, to, err)
 	}
@@ -77,12 +78,12 @@ func TestASchemaThatDoesNotFitIsRefused(t *testing.T) {
 		if err := s.exec(t.Context(), "UPDATE @.meta SET version = $1, oldest_compatible = 1", version); err != nil {
 			t.Fatal(err)
 		}
-		want := fmt.Sprintf("has version %d, which was never released, and this program begins with version 5: name another schema in the Caddyfile, or remove this one", version)
+		want := fmt.Sprintf("has version %d, which was never released, and this program begins with version 6: name another schema in the Caddyfile, or remove this one", version)
 		refuses(want)
 		if _, _, err := p.MigrateStore(t.Context(), "test"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("migrating version %d: %v", version, err)
 		}
-		if _, err := MigrationSQL(p.Schema, "nodes", version); err == nil || !strings.Contains(err.Error(), "otherwise 5 to 5") {
+		if _, err := MigrationSQL(p.Schema, "nodes", version); err == nil || !strings.Contains(err.Error(), "otherwise 6 to 6") {
 			t.Errorf("a script for version %d: %v", version, err)
 		}
 	}
@@ -171,7 +172,7 @@ func TestARoleWithTheLeastRightsIsEnough(t *testing.T) {
 	if err := from.Runs().Add(ctx, newAdded("chat", ""), engine.Terms{}); err != nil {
 		t.Fatal(err)
 	}
-	if moved, err := p.Import(ctx, "moved", from, Importing{"default", func(int) {}, func(Imported) error { return nil }}); err != nil || moved.Queued != 1 {
+	if moved, err := p.Import(ctx, "moved", from, imports.Options{Runner: "default", Note: func(int) {}, Check: func(imports.Counts) error { return nil }}); err != nil || moved.Queued != 1 {
 		t.Errorf("moved %+v from another store: %v", moved, err)
 	}
 	if err := errors.Join(overdue, list, chats, past, backlog, get, retry, deliveries, paused, save, changes, prune, s.Runs().Resume(ctx)); err != nil {

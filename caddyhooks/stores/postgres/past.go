@@ -7,9 +7,10 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/codec"
 )
 
-// longerInDatabase is how much longer dbText can make a text. The database counts its own, and gives out enough.
+// longerInDatabase is how much longer codec.Escape can make a text. The database counts its own, and gives out enough.
 const longerInDatabase = 3
 
 func (r *runs) Past(ctx context.Context, chat string, turns, bytes int) (past []*engine.Record, err error) {
@@ -40,7 +41,7 @@ func (r *runs) Past(ctx context.Context, chat string, turns, bytes int) (past []
 		bytes -= len(record.Outcome.Text)
 		past = append(past, local.PastQuery.Listed(record))
 		return nil
-	}, "SELECT "+shownColumns+" FROM @.past_1($1, $2, $3, $4)", dbText(chat), turns, longerInDatabase*max(bytes, 0), local.PastMisses)
+	}, "SELECT "+shownColumns+" FROM @.past_1($1, $2, $3, $4)", codec.Escape(chat), turns, longerInDatabase*max(bytes, 0), local.PastMisses)
 	if err != nil {
 		return nil, err
 	}

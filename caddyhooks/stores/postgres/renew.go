@@ -8,6 +8,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/codec"
 )
 
 // mostRenewals is how many claims are renewed in one step.
@@ -40,7 +41,7 @@ func (r *runs) renew(ctx context.Context, claims []*engine.Claim, lease time.Dur
 			continue
 		}
 		known = append(known, claim)
-		ids, tokens, folded = append(ids, claim.Run.ID), append(tokens, dbText(claim.Token)), append(folded, int32(len(claim.Folded)))
+		ids, tokens, folded = append(ids, claim.Run.ID), append(tokens, codec.Escape(claim.Token)), append(folded, int32(len(claim.Folded)))
 	}
 	err = r.on(claimCalls).query(ctx, func(row pgx.Rows) error {
 		var number int
@@ -51,7 +52,7 @@ func (r *runs) renew(ctx context.Context, claims []*engine.Claim, lease time.Dur
 		if claim := known[number-1]; run == nil {
 			lost = append(lost, claim)
 		} else {
-			cancelled = append(cancelled, engine.Cancellation{Claim: claim, RunID: *run, By: goText(*by)})
+			cancelled = append(cancelled, engine.Cancellation{Claim: claim, RunID: *run, By: codec.Unescape(*by)})
 		}
 		return nil
 	}, "SELECT o_number, o_run, o_by FROM @.renew_runs_1($1, $2, $3, $4, $5, $6)", r.node, r.release.version(), notNull(ids), notNull(tokens),
@@ -65,7 +66,7 @@ func (r *runs) Cancel(ctx context.Context, id, by string) error {
 	}
 	var holder *string
 	if err := r.query(ctx, func(row pgx.Rows) error { return row.Scan(&holder) }, "SELECT @.cancel_run_1($1, $2)", id,
-		dbText(by)); err != nil {
+		codec.Escape(by)); err != nil {
 		return err
 	}
 	switch {
@@ -82,7 +83,7 @@ func (r *runs) Cancel(ctx context.Context, id, by string) error {
 func (r *runs) Resume(ctx context.Context, runners ...string) error {
 	var names any // NULL for all
 	if len(runners) > 0 {
-		names = dbTexts(runners)
+		names = codec.EscapeAll(runners)
 	}
 	for resumed := 1; resumed > 0; {
 		if err := r.query(ctx, func(row pgx.Rows) error { return row.Scan(&resumed) }, "SELECT @.resume_runs_1($1::text[])", names); err != nil {
@@ -112,9 +113,10 @@ func (r *runs) Overdue(ctx context.Context, most int) (overdue []*engine.Run, wa
 			}
 			return nil
 		}
-		run := &engine.Run{ID: *id, ChatID: goText(*chat), Hook: goText(*hook), Runner: goText(*runner), AcceptedAt: accepted.UTC()}
+		run := &engine.Run{ID: *id, ChatID: codec.Unescape(*chat), Hook: codec.Unescape(*hook), Runner: codec.Unescape(*runner),
+			AcceptedAt: accepted.UTC()}
 		overdue = append(overdue, run)
-		return decodeRun(data, run)
+		return codec.DecodeRun(data, run)
 	}, "SELECT * FROM @.overdue_runs_1($1, $2)", r.node, most)
 	return overdue, wait, err
 }

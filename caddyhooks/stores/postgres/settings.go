@@ -8,6 +8,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/codec"
 )
 
 // settings implements engine.Settings.
@@ -96,10 +97,10 @@ func (s documents) Load(ctx context.Context, kind string) (all []engine.Document
 	err = s.query(ctx, func(rows pgx.Rows) error {
 		var d engine.Document
 		err := rows.Scan(&d.Kind, &d.Name, &d.Revision, &d.Value)
-		d.Kind, d.Name = goText(d.Kind), goText(d.Name)
+		d.Kind, d.Name = codec.Unescape(d.Kind), codec.Unescape(d.Name)
 		all = append(all, d)
 		return err
-	}, "SELECT kind, name, revision, value FROM @.document WHERE $1 = '' OR kind = $1 ORDER BY kind, name", dbText(kind))
+	}, "SELECT kind, name, revision, value FROM @.document WHERE $1 = '' OR kind = $1 ORDER BY kind, name", codec.Escape(kind))
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +112,7 @@ func (s documents) Save(ctx context.Context, changed ...engine.Document) error {
 	var revisions []int64
 	var values [][]byte
 	for i := range changed {
-		kinds, names = append(kinds, dbText(changed[i].Kind)), append(names, dbText(changed[i].Name))
+		kinds, names = append(kinds, codec.Escape(changed[i].Kind)), append(names, codec.Escape(changed[i].Name))
 		revisions, values = append(revisions, changed[i].Revision), append(values, changed[i].Value)
 	}
 	saved := false

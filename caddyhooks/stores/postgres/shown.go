@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/codec"
 )
 
 // shownRun is a row of show_runs_1: a run, as the functions that read runs give it out.
@@ -33,12 +34,19 @@ func (s *shownRun) columns() []any {
 
 // record is the whole of what was read.
 func (s *shownRun) record() (*engine.Record, error) {
-	run := &engine.Run{ID: s.id, ChatID: goText(*s.chat), Hook: goText(*s.hook), Runner: goText(*s.runner), AcceptedAt: *s.acceptedAt}
-	if err := decodeRun(s.run, run); err != nil {
+	run := &engine.Run{ID: s.id, ChatID: codec.Unescape(*s.chat), Hook: codec.Unescape(*s.hook), Runner: codec.Unescape(*s.runner),
+		AcceptedAt: *s.acceptedAt}
+	if err := codec.DecodeRun(s.run, run); err != nil {
 		return nil, fmt.Errorf("reading run %s: %w", s.id, err)
 	}
 	record := &engine.Record{Run: run, Status: engine.Status(*s.status), Attempts: *s.attempts,
-		StartedAt: timeOrZero(s.startedAt), FinishedAt: timeOrZero(s.finishedAt), WaitingFor: goText(textOrEmpty(s.waitingFor))}
+		StartedAt: timeOrZero(s.startedAt), FinishedAt: timeOrZero(s.finishedAt), WaitingFor: codec.Unescape(textOrEmpty(s.waitingFor))}
+	if s.delivered != nil {
+		var err error
+		if record.Deliveries, err = decodeDeliveries(s.delivered, s.id); err != nil {
+			return nil, fmt.Errorf("reading the deliveries of run %s: %w", s.id, err)
+		}
+	}
 	if !record.Status.Ended() {
 		return record, nil
 	}
@@ -46,22 +54,16 @@ func (s *shownRun) record() (*engine.Record, error) {
 	record.Outcome.Status = record.Status
 	if s.ending != nil { // the run that it was folded into may have been forgotten
 		var err error
-		if record.Outcome, record.Steps, err = decodeEnding(s.ending); err != nil {
+		if record.Outcome, record.Steps, err = codec.DecodeEnding(s.ending); err != nil {
 			return nil, fmt.Errorf("reading the end of run %s: %w", s.id, err)
 		}
 	}
 	if s.input != nil {
-		input, err := decodeInput(s.input)
+		input, err := codec.DecodeInput(s.input)
 		if err != nil {
 			return nil, fmt.Errorf("reading the input of run %s: %w", s.id, err)
 		}
 		input.Complete(record)
-	}
-	if s.delivered != nil {
-		var err error
-		if record.Deliveries, err = decodeDeliveries(s.delivered, s.id); err != nil {
-			return nil, fmt.Errorf("reading the deliveries of run %s: %w", s.id, err)
-		}
 	}
 	return record, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/codec"
 )
 
 // store is one opening: a node.
@@ -101,11 +102,11 @@ func newSessions(s *store) *sessions { return &sessions{s} }
 func (s *sessions) Get(ctx context.Context, runner, chat string) (string, error) {
 	var id *string
 	err := s.query(ctx, func(row pgx.Rows) error { return row.Scan(&id) },
-		"SELECT @.get_session_1($1, $2)", dbText(runner), dbText(chat))
+		"SELECT @.get_session_1($1, $2)", codec.Escape(runner), codec.Escape(chat))
 	if err != nil || id == nil {
 		return "", err
 	}
-	return goText(*id), nil
+	return codec.Unescape(*id), nil
 }
 
 // commits tells of the transactions that accept runs, end them, and settle deliveries. Each is one call of a function of the database.

@@ -153,6 +153,7 @@ func (u *upgrade) work(s *store) {
 					u.t.Errorf("claiming: %v", err)
 					return
 				}
+				u.answer(s, chance)
 				if len(claims) == 0 {
 					select {
 					case <-s.Watch().Claimable():
@@ -188,7 +189,8 @@ func TestTwoReleasesWorkSideBySide(t *testing.T) {
 	older := thisRelease
 	newer, _ := laterReleases(t)
 	schema := pgtest.NewName("upgrade_")
-	u := &upgrade{turmoil: turmoil{t: t, lease: 1000 * time.Hour, held: map[string]string{}, ended: map[string]int{}, known: map[string][]*engine.Run{}}}
+	u := &upgrade{turmoil: turmoil{t: t, lease: 1000 * time.Hour, held: map[string]string{}, ended: map[string]int{}, known: map[string][]*engine.Run{},
+		answered: map[string]int{}}}
 	t.Cleanup(func() { u.stop.Store(true); u.drained.Store(true); u.adders.Wait(); u.workers.Wait() })
 	var old []*store
 	for range 2 {
@@ -308,7 +310,7 @@ func TestReleaseThatIsTooOldIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	newest := mustOpenRelease(t, last, schema, false)
-	if _, _, cause := newest.Outage(); cause == nil || !strings.Contains(cause.Error(), "nodes of version 5 work with it, and version 7 goes with nodes of version 6 or newer: stop the older ones first") {
+	if _, _, cause := newest.Outage(); cause == nil || !strings.Contains(cause.Error(), "nodes of version 6 work with it, and version 8 goes with nodes of version 7 or newer: stop the older ones first") {
 		t.Errorf("beside an older node: %v", cause)
 	}
 	wantMeta(t, old, firstVersion, firstVersion)
@@ -321,7 +323,7 @@ func TestReleaseThatIsTooOldIsRefused(t *testing.T) {
 	mustReturn(t, newest)
 	wantMeta(t, newest, firstVersion+2, firstVersion+1)
 
-	const refusal = "has version 7, which works with programs of version 6 or newer, and this one has version 5: install a newer release on this node"
+	const refusal = "has version 8, which works with programs of version 7 or newer, and this one has version 6: install a newer release on this node"
 	for _, checksOnly := range []bool{false, true} {
 		if _, err := openRelease(t, thisRelease, schema, checksOnly); err == nil || !strings.Contains(err.Error(), refusal) {
 			t.Errorf("an older node: %v", err)
@@ -361,7 +363,7 @@ func TestAScriptIsForOneVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close(t.Context()) }()
-	for from, want := range map[int]string{0: "is there already: say which version it has, by --from", 5: "has version 6, and this is for version 5: name the right one by --from"} {
+	for from, want := range map[int]string{0: "is there already: say which version it has, by --from", 6: "has version 7, and this is for version 6: name the right one by --from"} {
 		script, err := next.script(schema, from)
 		if err != nil {
 			t.Fatal(err)

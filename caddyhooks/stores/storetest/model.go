@@ -42,7 +42,9 @@ func RunAgainst(t *testing.T, model func() Model, open func(t *testing.T) engine
 			random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // nothing here is secret
 			// Each sequence has some actions and some kinds of runs alone: a few that come often find more than all that come rarely.
 			some := slices.Clone(runActions[:basicActions])
-			for _, other := range actions[basicActions:] {
+			others := actions[basicActions:]
+			others = slices.Concat(others, questionActions)
+			for _, other := range others {
 				if random.IntN(2) == 0 {
 					some = append(some, other)
 				}

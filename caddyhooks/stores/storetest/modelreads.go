@@ -55,6 +55,7 @@ func (w *world) query(chance *rand.Rand) engine.Query {
 	}
 	if chance.IntN(2) == 0 {
 		query.Statuses = oneOf(chance, []engine.Status{engine.Queued}, []engine.Status{engine.Failed, engine.Cancelled},
+			[]engine.Status{engine.Waiting}, []engine.Status{engine.Waiting, engine.Completed, engine.Running},
 			[]engine.Status{engine.Completed, engine.Failed},
 			[]engine.Status{engine.Running, engine.TimedOut})
 	}
@@ -147,7 +148,7 @@ func (w *world) lookAtAll() any {
 	backlog, _ := w.s.Runs().Backlog(ctx)
 	pending, dead, _ := w.s.Deliveries().Count(ctx)
 	byChannel, _ := w.s.Deliveries().CountByChannel(ctx)
-	add(settings, revision, err, changes, queued, backlog, pending, dead, byChannel, w.minutes())
+	add(settings, revision, err, changes, queued, backlog, pending, dead, byChannel, w.minutes(), w.listQuestions(3))
 	return all
 }
 

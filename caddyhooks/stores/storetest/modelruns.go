@@ -248,6 +248,14 @@ func (w *world) end(chance *rand.Rand, end engine.End) any {
 	default:
 		return nil
 	}
+	if end.Question != nil && (len(claim.Folded) > 0 || claim.Run.Fold.IsSet()) {
+		end.Question, end.Pause = nil, time.Minute
+	}
+	if end.Question != nil {
+		end.Question = w.newQuestion(chance, claim.Run)
+		w.asked = append(w.asked, claim.Run)
+		end.Deliveries = w.questionDeliveries(chance, claim.Run, end.Question.Number)
+	}
 	for _, d := range end.Deliveries {
 		run := oneOf(chance, append(claim.Folded[:len(claim.Folded):len(claim.Folded)], claim.Run)...)
 		d.RunID, d.ID, d.ChatID, d.Hook = run.ID, engine.DeliveryID(run.ID, d.Index), run.ChatID, run.Hook

@@ -24,6 +24,7 @@ type world struct {
 	names   []string        // pairs of an id and a name, for a strings.Replacer
 	ends    []*engine.Claim // that were ended or put back
 	claims  []*engine.Claim
+	asked   []*engine.Run // that were to be put aside, as often as they were
 	held    []*engine.Delivery
 	settled []*engine.Delivery
 	watched []watchedRun

@@ -78,6 +78,11 @@ func Run(t *testing.T, open func(t *testing.T) engine.Store, options Options) {
 		{"SetClock", setClockChecks, options.SetClock != nil},
 		{"DurableSetClock", durableSetClockChecks, options.SetClock != nil && options.Reopen != nil},
 		{"Nodes", nodeChecks, options.Join != nil},
+		{"Questions", questionChecks, true},
+		{"QuestionsOfNodes", questionNodeChecks, options.Join != nil},
+		{"DurableQuestions", durableQuestionChecks, options.Reopen != nil},
+		{"SetClockQuestions", setClockQuestionChecks, options.SetClock != nil},
+		{"DurableSetClockQuestions", durableSetClockQuestionChecks, options.SetClock != nil && options.Reopen != nil},
 	}
 	for _, concern := range concerns {
 		if !concern.applies || len(options.Only) > 0 && !slices.Contains(options.Only, concern.name) {

@@ -38,6 +38,7 @@ type Step struct {
 	Wait   <-chan struct{} // says the first word of Text, and the rest when this is closed
 	Tool   string          // has the agent run this command with its shell tool, and when the result comes takes the next step
 	Ask    bool            // with Tool: asks for more than the agent's sandbox lets a command do, where that has to be said
+	Read   string          // has the agent read this file with its tool for that, as Tool does with a command
 	JSON   string          // answers with this document, by the tool for it where an agent offers one
 }
 
@@ -203,7 +204,7 @@ func (m *Model) next(call *Call) Step {
 		m.scripts[found] = steps[1:]
 	}
 	step := steps[0]
-	if told && (step.Tool != "" || step.JSON != "") {
+	if told && (step.Tool != "" || step.Read != "" || step.JSON != "") {
 		return Step{Text: "The tool said: " + result} // else it would have the same once more
 	}
 	return step

@@ -147,6 +147,13 @@ func answerOf(step Step, r *request) answer {
 			}
 		}
 		return answer{text: "There is no shell."}
+	case step.Read != "":
+		for _, tool := range r.tools {
+			if tool.name == "Read" { // Claude Code
+				return answer{tool: tool.name, args: map[string]any{"file_path": step.Read}}
+			}
+		}
+		return answer{text: "There is no tool that reads."}
 	case step.JSON != "":
 		for _, tool := range r.tools {
 			var args map[string]any

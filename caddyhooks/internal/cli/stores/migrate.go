@@ -22,6 +22,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/imports"
 )
 
 func Migrate() *cobra.Command {
@@ -114,7 +115,7 @@ func (m *migration) move(ctx context.Context, to *postgres.Postgres, instance, r
 	progress := m.screen.Progress()
 	defer progress.Close()
 	all := terminal.Counted(m.has.Unfinished+m.has.Ended, "run", "runs")
-	moved, err := to.Import(ctx, instance, from, postgres.Importing{
+	moved, err := to.Import(ctx, instance, from, imports.Options{
 		Runner: runner,
 		Note:   func(runs int) { progress.Show("%s of %s", terminal.WithCommas(runs), all) },
 		Check:  m.check,
@@ -127,7 +128,7 @@ func (m *migration) move(ctx context.Context, to *postgres.Postgres, instance, r
 }
 
 // check refuses to move less than the file has. Sessions are no loss: those of chats without a run are not found, and begin anew.
-func (m *migration) check(moved postgres.Imported) error {
+func (m *migration) check(moved imports.Counts) error {
 	for _, part := range []struct {
 		what          string
 		moved, wanted int

@@ -136,3 +136,11 @@ func (r Redactor) Clean(err error) error {
 	}
 	return errors.New(cleaned)
 }
+
+// CleanTurn is Clean that also takes out the token with which the agent may answer the turn later.
+func (r Redactor) CleanTurn(turn *engine.Turn, err error) error {
+	if err != nil && turn.Later != nil {
+		err = NewRedactor(turn.Later.Token, "").Clean(err)
+	}
+	return r.Clean(err)
+}

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
@@ -75,6 +76,28 @@ func Address(raw string) string {
 		return ""
 	}
 	return u.Scheme + "://" + u.Host
+}
+
+// OriginOf is the scheme, the host and the port of a URL, "" if it is none.
+func OriginOf(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return ""
+	}
+	return Origin(u)
+}
+
+// Origin is the scheme, the host and the port of a URL. Two URLs of one place have the same.
+func Origin(u *url.URL) string {
+	scheme, port := strings.ToLower(u.Scheme), u.Port()
+	host := strings.ToLower(u.Hostname())
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	if port == "" || scheme == "http" && port == "80" || scheme == "https" && port == "443" {
+		return scheme + "://" + host
+	}
+	return scheme + "://" + host + ":" + port
 }
 
 // CallError is the error of a turn that has no answer.

@@ -11,7 +11,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
-// Request is a turn as JSON. All fields but folded are always present, which keeps scripts simple.
+// Request is a turn as JSON. All fields but folded and reply are always present, which keeps scripts simple.
 type Request struct {
 	Version        int             `json:"version"`          // 1
 	RunID          string          `json:"runId"`            // the run
@@ -29,6 +29,14 @@ type Request struct {
 	TimeoutSeconds int             `json:"timeoutSeconds"`   // how long the run may take
 	Isolated       bool            `json:"isolated"`         // use no history, no tools and no memory
 	Folded         []FoldedRun     `json:"folded,omitempty"` // all runs of a turn that carries out several
+	Reply          *ReplyTo        `json:"reply,omitempty"`  // where the agent can send the answer later
+}
+
+// ReplyTo is where an agent that has taken a turn on sends its answer.
+type ReplyTo struct {
+	URL   string    `json:"url"`
+	Token string    `json:"token"` // for `Authorization: Bearer`
+	Until time.Time `json:"until"` // an answer that comes after that is not waited for
 }
 
 // FoldedRun is a run of a turn that carries out several.
@@ -44,14 +52,14 @@ type Memory struct {
 	Persist bool   `json:"persist"` // it may remember this turn
 }
 
-// Encode is the body of a request, and what a program may read from its standard input.
-func Encode(turn *engine.Turn) ([]byte, error) {
+// Encode is the body of a request, and what a program may read from its standard input. reply is nil if there is no answering later.
+func Encode(turn *engine.Turn, reply *ReplyTo) ([]byte, error) {
 	body := Request{
 		Version: 1, RunID: turn.RunID, ChatID: turn.ChatID, Phase: Phase(turn), Action: turn.Action, Hook: turn.Hook,
 		Name: turn.Name, Message: turn.Message, System: turn.System, ResponseSchema: turn.ResponseSchema,
 		Metadata: turn.Metadata, Isolated: turn.Isolated(),
 		Memory:         Memory{Preset: turn.MemoryPreset, Recall: turn.Memory(), Persist: turn.Memory()},
-		TimeoutSeconds: int(turn.Timeout / time.Second),
+		TimeoutSeconds: int(turn.Timeout / time.Second), Reply: reply,
 	}
 	if turn.Tier != "" {
 		body.Tier = &turn.Tier

@@ -15,6 +15,13 @@ BEGIN
 	END IF;
 END $$;
 
+-- The same for the figures of questions, which few runs have.
+CREATE FUNCTION bump_questions_1(p_node text, p_lane int, d_waiting bigint, d_asking bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	INSERT INTO counter AS c (node, lane, waiting, asking) VALUES (p_node, p_lane, d_waiting, d_asking)
+		ON CONFLICT (node, lane) DO UPDATE SET waiting = c.waiting + d_waiting, asking = c.asking + d_asking;
+END $$;
+
 -- Adds the figures of nodes that are gone to those of no node, which has a row for each lane too. A node that works on after all begins
 -- anew.
 CREATE FUNCTION merge_counters_1() RETURNS void LANGUAGE plpgsql
@@ -27,10 +34,11 @@ BEGIN
 			DELETE FROM counter c WHERE c.node <> '' AND NOT EXISTS (SELECT FROM node n WHERE n.name = c.node) RETURNING c.*
 		)
 		SELECT g.lane, sum(g.queued) AS queued, sum(g.running) AS running, sum(g.pending) AS pending, sum(g.dead) AS dead, sum(g.keys) AS keys,
-			sum(g.told_bytes) AS told_bytes
+			sum(g.told_bytes) AS told_bytes, sum(g.waiting) AS waiting, sum(g.asking) AS asking
 		FROM gone g GROUP BY g.lane ORDER BY g.lane
 	LOOP
 		PERFORM bump_1('', r.lane, r.queued::bigint, r.running::bigint, r.pending::bigint, r.dead::bigint, r.keys::bigint, r.told_bytes::bigint);
+		PERFORM bump_questions_1('', r.lane, r.waiting::bigint, r.asking::bigint);
 	END LOOP;
 END $$;
 
@@ -159,7 +167,7 @@ BEGIN
 			crowded OR p_chat_limit > 0 AND bool_or(c.n > p_chat_limit - coalesce(h.waits::int, 0) - w.n)
 		INTO headed, rooms, crowded
 		FROM unnest(p_places, p_counts) AS c(chat, n)
-		LEFT JOIN LATERAL (SELECT q.node IS NULL AS waits FROM queue q WHERE q.chat = c.chat AND q.head) h ON true
+		LEFT JOIN LATERAL (SELECT q.node IS NULL AND q.question IS NULL AS waits FROM queue q WHERE q.chat = c.chat AND q.head) h ON true
 		CROSS JOIN LATERAL (SELECT count(*) AS n FROM (SELECT FROM queue q WHERE q.chat = c.chat AND NOT q.head AND q.node IS NULL LIMIT p_chat_limit) x) w;
 
 	-- Most often that is all, and every request is accepted. Otherwise they are looked at one after the other.

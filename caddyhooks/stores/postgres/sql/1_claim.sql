@@ -10,9 +10,9 @@
 -- Whether a claim is the one that a run is held by.
 CREATE FUNCTION holds_1(p_held text, p_given text) RETURNS boolean LANGUAGE sql IMMUTABLE AS 'SELECT p_held = p_given';
 
--- When a queued run is overdue, NULL if never: once it was started it is not, unless it waits for its runner.
-CREATE FUNCTION expiry_1(p_accepted timestamptz, p_starts int, p_waits int, p_run json) RETURNS timestamptz LANGUAGE sql STABLE AS $$
-	SELECT CASE WHEN (p_starts = 0 OR p_waits > 0) AND (p_run ->> 'queueTime')::bigint BETWEEN 1 AND 3153600000000000000
+-- When a queued run is overdue, NULL if never: once it was started it is not, unless it waits for its runner, nor if it has questions.
+CREATE FUNCTION expiry_1(p_accepted timestamptz, p_starts int, p_waits int, p_asked bigint, p_run json) RETURNS timestamptz LANGUAGE sql STABLE AS $$
+	SELECT CASE WHEN p_asked = 0 AND (p_starts = 0 OR p_waits > 0) AND (p_run ->> 'queueTime')::bigint BETWEEN 1 AND 3153600000000000000
 		THEN p_accepted + make_interval(secs => (p_run ->> 'queueTime')::bigint / 1e9) END
 $$;
 
@@ -40,8 +40,8 @@ BEGIN
 	is_full := cardinality(ids) = p_head.fold_max - 1;
 END $$;
 
--- Makes the first run of each of some chats its head, and a head that is not claimed ready, unless it pauses or waits for others to be
--- folded with. The chats must be locked. With p_headless none of them has a head.
+-- Makes the first run of each of some chats its head, and a head that is not claimed ready, unless it pauses, is put aside or waits for
+-- others to be folded with. The chats must be locked. With p_headless none of them has a head.
 CREATE FUNCTION offer_locked_1(p_chats text[], p_at timestamptz, p_headless boolean, OUT o_ready int, OUT o_waiting int) LANGUAGE plpgsql AS $$
 DECLARE
 	ids uuid[];
@@ -67,7 +67,7 @@ BEGIN
 	FOR h IN SELECT (f.head).* FROM unnest(p_chats) AS c(chat) CROSS JOIN LATERAL (
 		SELECT q AS head FROM queue q WHERE q.chat = c.chat AND q.head AND q.node IS NULL AND (q.turn IS NULL OR q.fold_window IS NOT NULL) LIMIT 1) f
 	LOOP
-		CONTINUE WHEN h.waiting_for IS NOT NULL AND h.due_at > p_at;
+		CONTINUE WHEN h.question IS NOT NULL OR h.waiting_for IS NOT NULL AND h.due_at > p_at;
 		due := h.accepted_at + h.fold_window;
 		ready := due IS NULL OR due <= p_at;
 		IF NOT ready THEN
@@ -111,14 +111,15 @@ CREATE FUNCTION put_back_1(p_heads uuid[], p_at timestamptz, OUT o_runs int, OUT
 DECLARE
 	members uuid[] := members_1(p_heads);
 BEGIN
-	UPDATE queue q SET node = NULL, lease_until = NULL, call = NULL, expires_at = expiry_1(q.accepted_at, q.starts, q.waits, q.run)
+	UPDATE queue q SET node = NULL, lease_until = NULL, call = NULL, expires_at = expiry_1(q.accepted_at, q.starts, q.waits, q.asked, q.run)
 		WHERE q.id = ANY(members);
 	GET DIAGNOSTICS o_runs = ROW_COUNT;
 	SELECT o.o_ready INTO o_ready FROM offer_locked_1(ARRAY(SELECT q.chat FROM queue q WHERE q.id = ANY(p_heads)), p_at, false) o;
 END $$;
 
--- Puts back some claims whose lease was over at p_at and not yet at p_from, and makes some heads ready that have waited long enough.
-CREATE FUNCTION ripen_1(p_from timestamptz, p_at timestamptz, OUT o_runs int, OUT o_ready int) LANGUAGE plpgsql AS $$
+-- Puts back some claims whose lease was over at p_at and not yet at p_from, and makes some heads ready that have waited long enough, of
+-- which o_aside were put aside.
+CREATE FUNCTION ripen_1(p_from timestamptz, p_at timestamptz, OUT o_runs int, OUT o_ready int, OUT o_aside int) LANGUAGE plpgsql AS $$
 DECLARE
 	ids uuid[];
 	chats text[];
@@ -126,15 +127,17 @@ DECLARE
 BEGIN
 	o_runs := 0;
 	o_ready := 0;
+	o_aside := 0;
 	ids := ARRAY(SELECT q.id FROM queue q WHERE q.node IS NOT NULL AND q.head AND q.lease_until > p_from AND q.lease_until <= p_at
 		ORDER BY q.lease_until LIMIT 100 FOR NO KEY UPDATE SKIP LOCKED);
 	IF ids <> '{}' THEN
 		SELECT b.o_runs, b.o_ready INTO o_runs, o_ready FROM put_back_1(ids, p_at) b;
 	END IF;
-	ids := ARRAY(SELECT q.id FROM queue q WHERE q.due_at <= p_at ORDER BY q.due_at LIMIT 100 FOR NO KEY UPDATE SKIP LOCKED);
-	IF ids <> '{}' THEN
+	SELECT array_agg(d.id), count(d.question) INTO ids, o_aside FROM (
+		SELECT q.id, q.question FROM queue q WHERE q.due_at <= p_at ORDER BY q.due_at LIMIT 100 FOR NO KEY UPDATE SKIP LOCKED) d;
+	IF ids IS NOT NULL THEN
 		WITH due AS (
-			UPDATE queue q SET due_at = NULL, waiting_for = NULL,
+			UPDATE queue q SET due_at = NULL, waiting_for = NULL, question = NULL,
 				turn = CASE WHEN q.fold_window IS NULL OR q.accepted_at + q.fold_window <= p_at THEN nextval('turn_seq') END
 			WHERE q.id = ANY(ids) RETURNING q.chat, q.turn)
 		SELECT array_agg(d.chat) FILTER (WHERE d.turn IS NULL), o_ready + count(d.turn) INTO chats, o_ready FROM due d;
@@ -145,10 +148,11 @@ BEGIN
 	END IF;
 END $$;
 
--- Locks heads that one question may have, the longest-ready first, and says whether some of them may be folded with others. A bound says how
+-- Locks heads that one call for claims may have, the longest-ready first, and says whether some of them may be folded with others or have
+-- questions. A bound says how
 -- many runs of some runners or hooks there may be. Some chats are left out: they have one head each, which is passed over. o_cut says that there are more, but the answer has to arrive, and to be read, in time.
 CREATE FUNCTION pick_1(p_ask int, p_max int, p_after bigint, p_bound_ask int[], p_bound_most int[], p_name_bound int[], p_names text[],
-	p_name_hook boolean[], p_without_ask int[], p_without text[], OUT o_ids uuid[], OUT o_turn bigint, OUT o_folds boolean, OUT o_cut boolean) LANGUAGE plpgsql AS $$
+	p_name_hook boolean[], p_without_ask int[], p_without text[], OUT o_ids uuid[], OUT o_turn bigint, OUT o_folds boolean, OUT o_asked boolean, OUT o_cut boolean) LANGUAGE plpgsql AS $$
 DECLARE
 	most CONSTANT bigint := 16777216; -- bytes, about. The last run may go over it. Those that are folded have up to engine.MaxFoldMessage
 	bytes bigint := 0;
@@ -166,11 +170,11 @@ DECLARE
 	i int;
 BEGIN
 	IF NOT p_ask = ANY(p_bound_ask) THEN
-		SELECT array_agg(r.id) FILTER (WHERE r.before < most), max(r.turn) FILTER (WHERE r.before < most), bool_or(r.folds), bool_or(r.before >= most)
-			INTO o_ids, o_turn, o_folds, o_cut FROM (
-			SELECT q.id, q.turn, q.folds, sum(q.size) OVER (ROWS UNBOUNDED PRECEDING) - q.size AS before FROM (
-				SELECT q.id, q.turn, CASE WHEN q.fold_window IS NULL THEN greatest(q.size, pg_column_size(q.run)) ELSE 1048576 END AS size,
-					q.fold_window IS NOT NULL AS folds
+		SELECT array_agg(r.id) FILTER (WHERE r.before < most), max(r.turn) FILTER (WHERE r.before < most), bool_or(r.folds), bool_or(r.asked), bool_or(r.before >= most)
+			INTO o_ids, o_turn, o_folds, o_asked, o_cut FROM (
+			SELECT q.id, q.turn, q.folds, q.asked, sum(q.size) OVER (ROWS UNBOUNDED PRECEDING) - q.size AS before FROM (
+				SELECT q.id, q.turn, CASE WHEN q.fold_window IS NULL THEN greatest(q.size, pg_column_size(q.run)) + q.asked ELSE 1048576 END AS size,
+					q.fold_window IS NOT NULL AS folds, q.asked > 0 AS asked
 				FROM queue q WHERE q.turn >= p_after AND q.chat <> ALL(without) ORDER BY q.turn LIMIT p_max FOR NO KEY UPDATE SKIP LOCKED) q) r;
 		RETURN;
 	END IF;
@@ -190,10 +194,11 @@ BEGIN
 	END LOOP;
 	o_ids := '{}';
 	o_folds := true;
+	o_asked := true;
 	o_cut := false;
 	-- A few more of each, since others may have some.
 	FOR c IN SELECT f.id, f.turn, f.size, x.kind FROM unnest(kinds, rooms) AS x(kind, room) CROSS JOIN LATERAL (
-		SELECT q.id, q.turn, CASE WHEN q.fold_window IS NULL THEN greatest(q.size, pg_column_size(q.run)) ELSE 1048576 END AS size
+		SELECT q.id, q.turn, CASE WHEN q.fold_window IS NULL THEN greatest(q.size, pg_column_size(q.run)) + q.asked ELSE 1048576 END AS size
 		FROM queue q WHERE q.kind = x.kind AND q.turn IS NOT NULL AND q.chat <> ALL(without) ORDER BY q.turn LIMIT x.room + 16) f ORDER BY f.turn
 	LOOP
 		EXIT WHEN cardinality(o_ids) = p_max;
@@ -212,21 +217,22 @@ BEGIN
 	END LOOP;
 END $$;
 
--- Claims runs for several questions, one after the other: the first one is number 1. What happened before in the same step counts for
+-- Claims runs for several calls, one after the other: the first one is number 1. What happened before in the same step counts for
 -- the node's figures.
 CREATE FUNCTION claim_more_1(p_node text, p_call bigint,
 	p_after bigint,            -- the first turn to look at
 	p_lapsed double precision, -- look for leases that were over only since so many seconds; -1 for all
 	p_ask_max int[], p_ask_lease double precision[],
 	p_bound_ask int[], p_bound_most int[], p_name_bound int[], p_names text[], p_name_hook boolean[], p_without_ask int[], p_without text[],
-	d_queued bigint, d_running bigint, d_pending bigint, d_keys bigint, d_told bigint, p_must_write boolean)
+	d_queued bigint, d_running bigint, d_pending bigint, d_keys bigint, d_told bigint, d_waiting bigint, d_asking bigint, p_must_write boolean)
 RETURNS TABLE (o_kind text, o_number int, o_id text, o_token text, o_attempt int, o_at timestamptz, o_seconds double precision, o_waits int,
-	o_alive boolean, o_turn bigint, o_accepted timestamptz, o_chat text, o_hook text, o_runner text, o_run json) LANGUAGE plpgsql AS $$
+	o_alive boolean, o_turn bigint, o_accepted timestamptz, o_chat text, o_hook text, o_runner text, o_run json, o_state bytea) LANGUAGE plpgsql AS $$
 DECLARE
 	t timestamptz;
 	until timestamptz;
 	put_back int := 0;
 	ready int := 0;
+	returned int := 0; -- runs that are put aside no more
 	picked record;
 	h queue;
 	followers uuid[];
@@ -238,7 +244,7 @@ DECLARE
 	next_due timestamptz;
 BEGIN
 	t := clock_1();
-	SELECT r.o_runs, r.o_ready INTO put_back, ready FROM ripen_1(CASE WHEN p_lapsed < 0 THEN '-infinity' ELSE t - make_interval(secs => p_lapsed) END, t) r;
+	SELECT r.o_runs, r.o_ready, r.o_aside INTO put_back, ready, returned FROM ripen_1(CASE WHEN p_lapsed < 0 THEN '-infinity' ELSE t - make_interval(secs => p_lapsed) END, t) r;
 	FOR ask IN 1 .. cardinality(p_ask_max) LOOP
 		CONTINUE WHEN p_ask_max[ask] <= 0;
 		SELECT * INTO picked FROM pick_1(ask, p_ask_max[ask], p_after, p_bound_ask, p_bound_most, p_name_bound, p_names, p_name_hook,
@@ -260,7 +266,7 @@ BEGIN
 				folded = cardinality(array_positions(leaders, q.id))
 			WHERE q.id = ANY(picked.o_ids)
 			RETURNING 'claim', ask, q.id::text, q.token, q.starts, t, extract(epoch FROM t - q.accepted_at)::double precision, q.waits,
-				EXISTS (SELECT FROM node x WHERE x.name = q.owner AND x.alive_until > t), q.seq, q.accepted_at, q.chat, q.hook, q.runner, q.run;
+				EXISTS (SELECT FROM node x WHERE x.name = q.owner AND x.alive_until > t), q.seq, q.accepted_at, q.chat, q.hook, q.runner, q.run, NULL::bytea;
 		GET DIAGNOSTICS n = ROW_COUNT;
 		claimed := claimed + n;
 		IF cardinality(leaders) > 0 THEN
@@ -270,19 +276,28 @@ BEGIN
 				WHERE q.id = ANY(followers) AND q.id = f.id;
 			GET DIAGNOSTICS n = ROW_COUNT;
 			claimed := claimed + n;
-			RETURN QUERY SELECT 'folded', ask, q.id::text, q.token, 0, t, NULL::double precision, 0, false, q.seq, q.accepted_at, q.chat, q.hook, q.runner, q.run
-				FROM queue q WHERE q.id = ANY(followers);
+			RETURN QUERY SELECT 'folded', ask, q.id::text, q.token, 0, t, NULL::double precision, 0, false, q.seq, q.accepted_at, q.chat, q.hook, q.runner, q.run,
+				NULL::bytea FROM queue q WHERE q.id = ANY(followers);
+		END IF;
+		IF picked.o_asked THEN
+			RETURN QUERY SELECT 'question', x.number, x.run::text, q.token, 0, t, extract(epoch FROM x.answered_at)::double precision, 0, false, NULL::bigint, x.asked_at,
+					x.answer::text, NULL::text, NULL::text, x.record, x.state
+				FROM unnest(picked.o_ids) AS u(id) CROSS JOIN LATERAL (SELECT c.token FROM queue c WHERE c.id = u.id AND c.asked > 0 OFFSET 0) q
+				CROSS JOIN LATERAL (SELECT a.* FROM question a WHERE a.run = u.id ORDER BY a.run, a.number) x;
 		END IF;
 	END LOOP;
 	next_due := (SELECT q.due_at FROM queue q WHERE q.due_at IS NOT NULL ORDER BY q.due_at LIMIT 1);
-	IF p_must_write OR claimed > 0 OR put_back > 0 THEN
-		PERFORM bump_1(p_node, 2, d_queued + put_back - claimed, d_running - put_back + claimed, d_pending, 0, d_keys, d_told);
+	IF p_must_write OR claimed > 0 OR put_back > 0 OR returned > 0 THEN
+		PERFORM bump_1(p_node, 2, d_queued + put_back + returned - claimed, d_running - put_back + claimed, d_pending, 0, d_keys, d_told);
+		IF d_waiting <> returned OR d_asking <> 0 THEN
+			PERFORM bump_questions_1(p_node, 2, d_waiting - returned, d_asking);
+		END IF;
 	END IF;
 	IF is_cut THEN
 		ready := ready + claimed + 1; -- who was given less than there is looks again at once
 	END IF;
 	RETURN QUERY SELECT 'clock', ready, NULL::text, NULL::text, 0, t, extract(epoch FROM next_due - t)::double precision, 0, false, last_turn,
-		NULL::timestamptz, NULL::text, NULL::text, NULL::text, NULL::json;
+		NULL::timestamptz, NULL::text, NULL::text, NULL::text, NULL::json, NULL::bytea;
 END $$;
 
 -- The same for those who end nothing.
@@ -290,14 +305,14 @@ CREATE FUNCTION claim_runs_1(p_node text, p_call bigint, p_after bigint, p_lapse
 	p_bound_ask int[], p_bound_most int[], p_name_bound int[], p_names text[], p_name_hook boolean[],
 	p_without_ask int[], p_without text[])
 RETURNS TABLE (o_kind text, o_number int, o_id text, o_token text, o_attempt int, o_at timestamptz, o_seconds double precision, o_waits int,
-	o_alive boolean, o_turn bigint, o_accepted timestamptz, o_chat text, o_hook text, o_runner text, o_run json) LANGUAGE plpgsql
+	o_alive boolean, o_turn bigint, o_accepted timestamptz, o_chat text, o_hook text, o_runner text, o_run json, o_state bytea) LANGUAGE plpgsql
 	SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan SET enable_sort = off
 AS $$
 BEGIN
 	-- Whoever undoes a call whose answer was lost waits until it is over.
 	PERFORM pg_advisory_xact_lock(chat_lock_1(E'\\node ' || p_node));
 	RETURN QUERY SELECT c.* FROM claim_more_1(p_node, p_call, p_after, p_lapsed, p_ask_max, p_ask_lease, p_bound_ask, p_bound_most, p_name_bound, p_names, p_name_hook,
-		p_without_ask, p_without, 0, 0, 0, 0, 0, false) c;
+		p_without_ask, p_without, 0, 0, 0, 0, 0, 0, 0, false) c;
 END $$;
 
 -- Undoes claims that nobody was told of, as if they had not been: those of some calls whose answer was lost, and those with some tokens.
@@ -321,7 +336,7 @@ BEGIN
 	END IF;
 	members := members_1(ids);
 	UPDATE queue q SET node = NULL, lease_until = NULL, call = NULL, token = NULL, leader = NULL, folded = 0, started_at = NULL, cancel_by = NULL,
-			cancel_no = NULL, starts = q.starts - 1, expires_at = expiry_1(q.accepted_at, q.starts - 1, q.waits, q.run)
+			cancel_no = NULL, starts = q.starts - 1, expires_at = expiry_1(q.accepted_at, q.starts - 1, q.waits, q.asked, q.run)
 		WHERE q.id = ANY(members);
 	GET DIAGNOSTICS n = ROW_COUNT;
 	PERFORM offer_locked_1(ARRAY(SELECT q.chat FROM queue q WHERE q.id = ANY(ids)), t, false);

@@ -80,15 +80,16 @@ BEGIN
 			WHEN p_replies OR pg_column_size(s.ending) < 2000 THEN s.ending
 			ELSE (s.ending::jsonb - '{text,json,lastAnswer,validationErrors,steps}'::text[])::json END,
 		CASE WHEN s.before <= p_bytes THEN s.told END,
-		CASE WHEN p_deliveries AND s.ended AND s.before <= p_bytes THEN run_deliveries_1(s.id) END
+		CASE WHEN p_deliveries AND (s.ended OR s.asked > 0) AND s.before <= p_bytes THEN run_deliveries_1(s.id) END
 	FROM (
 		SELECT i.place, i.id, COALESCE(q.chat, d.chat) AS chat, COALESCE(q.hook, d.hook) AS hook, COALESCE(q.runner, d.runner) AS runner,
 			COALESCE(q.accepted_at, d.accepted_at) AS accepted_at,
-			CASE WHEN d.id IS NOT NULL THEN d.status WHEN q.node IS NOT NULL AND q.lease_until > t THEN 'running' ELSE 'queued' END AS status,
+			CASE WHEN d.id IS NOT NULL THEN d.status WHEN q.node IS NOT NULL AND q.lease_until > t THEN 'running'
+				WHEN q.question IS NOT NULL THEN 'waiting' ELSE 'queued' END AS status,
 			COALESCE(q.starts, d.attempts) AS attempts,
 			CASE WHEN d.id IS NOT NULL THEN d.started_at WHEN q.node IS NOT NULL AND q.lease_until > t THEN q.started_at END AS started_at,
 			d.finished_at, CASE WHEN q.node IS NULL THEN q.waiting_for END AS waiting_for, d.again_as, d.folded_into, d.folded,
-			COALESCE(q.run, d.run) AS run, COALESCE(d.ending, l.ending) AS ending, d.id IS NOT NULL AS ended, w.told,
+			COALESCE(q.run, d.run) AS run, COALESCE(d.ending, l.ending) AS ending, d.id IS NOT NULL AS ended, q.asked, w.told,
 			COALESCE(sum(CASE WHEN p_told THEN COALESCE(q.size, w.bytes, 0) ELSE 0 END
 				+ CASE WHEN p_replies THEN COALESCE(pg_column_size(COALESCE(d.ending, l.ending)), 0) ELSE 0 END)
 				OVER (ORDER BY i.place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
@@ -105,12 +106,12 @@ END $$;
 CREATE FUNCTION get_runs_1(p_ids text[])
 	RETURNS TABLE (place bigint, id text, chat text, hook text, runner text, accepted_at timestamptz, status text, attempts int,
 		started_at timestamptz, finished_at timestamptz, waiting_for text, again_as text, folded_into text, folded int,
-		run json, ending json, told json, deliveries json)
+		run json, ending json, told json, deliveries json, questions json)
 	LANGUAGE plpgsql STABLE
 	SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off
 	SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
-	RETURN QUERY SELECT * FROM show_runs_1(p_ids::uuid[], true, true, true, 9223372036854775807);
+	RETURN QUERY SELECT s.*, run_questions_1(s.id::uuid) FROM show_runs_1(p_ids::uuid[], true, true, true, 9223372036854775807) s;
 END $$;
 
 CREATE FUNCTION is_unfinished_1(p_id text) RETURNS boolean LANGUAGE plpgsql STABLE
@@ -120,9 +121,9 @@ BEGIN
 END $$;
 
 
--- backlog_1 is how many runs wait and are carried out, and the time of the oldest that waits. A claim whose lease is over still counts as
+-- backlog_1 is how many runs are queued, are carried out and are put aside, and the time of the oldest that is queued. A claim whose lease is over still counts as
 -- running until somebody else claims the run: few are of that kind, and those are counted as what they are.
-CREATE FUNCTION backlog_1() RETURNS TABLE (queued bigint, running bigint, oldest double precision) LANGUAGE plpgsql STABLE
+CREATE FUNCTION backlog_1() RETURNS TABLE (queued bigint, running bigint, waiting bigint, oldest double precision) LANGUAGE plpgsql STABLE
 	SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
 	t     timestamptz := clock_1();
@@ -131,10 +132,26 @@ DECLARE
 BEGIN
 	SELECT COALESCE(sum(1 + o.folded), 0) INTO over
 	FROM (SELECT q.folded FROM queue q WHERE q.node IS NOT NULL AND q.head AND q.lease_until <= t ORDER BY q.lease_until LIMIT 10000) o;
+	SELECT COALESCE(sum(c.queued), 0)::bigint + over, COALESCE(sum(c.running), 0)::bigint - over, COALESCE(sum(c.waiting), 0)::bigint
+	INTO queued, running, waiting FROM counter c;
 	SELECT o.accepted_at INTO first
-	FROM (SELECT q.accepted_at, q.node, q.lease_until FROM queue q ORDER BY q.id LIMIT 10000) o WHERE o.node IS NULL OR o.lease_until <= t LIMIT 1;
-	RETURN QUERY SELECT COALESCE(sum(c.queued), 0)::bigint + over, COALESCE(sum(c.running), 0)::bigint - over, extract(epoch FROM t - first)::double precision
-	FROM counter c;
+	FROM (SELECT q.accepted_at, q.node, q.lease_until, q.question FROM queue q ORDER BY q.id LIMIT 1000) o
+	WHERE (o.node IS NULL OR o.lease_until <= t) AND o.question IS NULL LIMIT 1;
+	IF first IS NULL AND queued > 0 THEN -- many are put aside that are older: skip from hook to hook in the index of the others
+		WITH RECURSIVE h AS (
+			(SELECT q.hook FROM queue q WHERE q.question IS NULL ORDER BY q.hook, q.id LIMIT 1)
+			UNION ALL
+			(SELECT n.hook FROM h CROSS JOIN LATERAL (
+				SELECT q.hook FROM queue q WHERE q.question IS NULL AND (q.hook, q.id) > (h.hook, 'ffffffff-ffff-ffff-ffff-ffffffffffff') ORDER BY q.hook, q.id LIMIT 1) n)
+		)
+		SELECT min(o.accepted_at) INTO first FROM h CROSS JOIN LATERAL (
+			SELECT f.accepted_at FROM (
+				SELECT q.accepted_at, q.node, q.lease_until FROM queue q WHERE q.question IS NULL AND (q.hook, q.id) >= (h.hook, '00000000-0000-0000-0000-000000000000')
+					AND (q.hook, q.id) <= (h.hook, 'ffffffff-ffff-ffff-ffff-ffffffffffff') ORDER BY q.hook, q.id LIMIT 10000) f
+			WHERE f.node IS NULL OR f.lease_until <= t LIMIT 1) o;
+	END IF;
+	oldest := extract(epoch FROM t - first)::double precision;
+	RETURN NEXT;
 END $$;
 
 -- list_runs_1 is a page of runs. They are found in the order of their ids, in indexes that lead to all that are asked for and to few
@@ -150,7 +167,7 @@ CREATE FUNCTION list_runs_1(p_first text, p_last text, p_descending boolean, p_c
 	SET enable_sort = off SET jit = off AS $$
 DECLARE
 	t       timestamptz := clock_1();
-	ended   text[] := ARRAY(SELECT DISTINCT s FROM unnest(p_statuses) s WHERE s NOT IN ('queued', 'running'));
+	ended   text[] := ARRAY(SELECT DISTINCT s FROM unnest(p_statuses) s WHERE s NOT IN ('queued', 'running', 'waiting'));
 	hooks   text[] := ARRAY(SELECT DISTINCT h FROM unnest(p_hooks) h); -- an entry of an index must not be found twice
 	sources text[] := '{}';
 	few     uuid[];  -- all unfinished runs that can be in the list, if they are few
@@ -158,6 +175,8 @@ DECLARE
 	way     text := CASE WHEN p_descending THEN 'DESC' ELSE 'ASC' END;
 	fits    text := 'true';
 	by_hook boolean := false; -- unfinished runs are found by their hook
+	-- Runs that are put aside are found in indexes of their own.
+	apart   boolean := p_chat IS NULL AND p_request IS NULL AND (p_hooks IS NOT NULL OR p_statuses IS NOT NULL AND NOT p_statuses && '{queued}');
 	source  text;
 	entry   record;
 	ids     uuid[] := '{}';
@@ -176,7 +195,7 @@ BEGIN
 		fits := fits || ' AND e.chat = $3';
 	END IF;
 
-	IF p_statuses IS NULL OR p_statuses && '{queued,running}' THEN
+	IF p_statuses IS NULL OR p_statuses && '{queued,running}' OR NOT apart AND p_statuses && '{waiting}' THEN
 		IF p_chat IS NOT NULL AND p_request IS NULL THEN
 			few := ARRAY((SELECT q.id FROM queue q WHERE q.chat = p_chat AND q.head)
 				UNION ALL (SELECT q.id FROM queue q WHERE q.chat = p_chat AND NOT q.head ORDER BY q.chat, q.seq LIMIT 1000));
@@ -188,28 +207,38 @@ BEGIN
 				SELECT q.id FROM queue q WHERE q.chat = h.chat AND NOT q.head ORDER BY q.chat, q.seq LIMIT h.folded) f ON true;
 		END IF;
 		IF p_request IS NOT NULL THEN
-			source := format('SELECT q.id, q.hook, q.runner, q.chat, q.node, q.lease_until FROM queue q WHERE q.request IS NOT NULL AND (q.request, q.id) >= ($12, $1)
+			source := format('SELECT q.id, q.hook, q.runner, q.chat, q.node, q.lease_until, q.question FROM queue q WHERE q.request IS NOT NULL AND (q.request, q.id) >= ($12, $1)
 				AND (q.request, q.id) <= ($12, $2) ORDER BY q.request %1$s, q.id %1$s', way);
 		ELSIF cardinality(few) <= 1000 THEN
 			few := ARRAY(SELECT f FROM unnest(few) f WHERE f >= p_first::uuid AND f <= p_last::uuid ORDER BY f);
 			IF p_descending THEN
 				few := ARRAY(SELECT few[i] FROM generate_series(cardinality(few), 1, -1) i);
 			END IF;
-			source := 'SELECT q.id, q.hook, q.runner, q.chat, q.node, q.lease_until FROM unnest($8) WITH ORDINALITY AS f (id, place) JOIN queue q ON q.id = f.id ORDER BY f.place';
+			source := 'SELECT q.id, q.hook, q.runner, q.chat, q.node, q.lease_until, q.question FROM unnest($8) WITH ORDINALITY AS f (id, place) JOIN queue q ON q.id = f.id ORDER BY f.place';
 		ELSIF p_hooks IS NOT NULL THEN
 			by_hook := true;
-			source := format('SELECT q.id, q.hook, q.runner, q.chat, q.node, q.lease_until FROM queue q WHERE (q.hook, q.id) >= (k.hook, $1)
+			source := format('SELECT q.id, q.hook, q.runner, q.chat, q.node, q.lease_until, q.question FROM queue q WHERE q.question IS NULL AND (q.hook, q.id) >= (k.hook, $1)
 				AND (q.hook, q.id) <= (k.hook, $2) ORDER BY q.hook %1$s, q.id %1$s', way);
 		ELSE
-			source := 'SELECT q.id, q.hook, q.runner, q.chat, q.node, q.lease_until FROM queue q WHERE q.id >= $1 AND q.id <= $2 ORDER BY q.id ' || way;
+			source := 'SELECT q.id, q.hook, q.runner, q.chat, q.node, q.lease_until, q.question FROM queue q WHERE q.id >= $1 AND q.id <= $2 ORDER BY q.id ' || way;
 		END IF;
-		source := format(walk, fits
-			|| CASE WHEN p_statuses IS NULL OR p_statuses @> '{queued,running}' THEN ''
-				ELSE ' AND CASE WHEN e.node IS NOT NULL AND e.lease_until > $9 THEN ''running'' ELSE ''queued'' END = ANY ($10)' END, source);
+		source := format(walk, fits || CASE WHEN apart THEN ' AND e.question IS NULL' ELSE '' END
+			|| CASE WHEN p_statuses IS NULL OR p_statuses @> CASE WHEN apart THEN '{queued,running}' ELSE '{queued,running,waiting}' END::text[] THEN ''
+				ELSE ' AND CASE WHEN e.node IS NOT NULL AND e.lease_until > $9 THEN ''running'' WHEN e.question IS NOT NULL THEN ''waiting'' ELSE ''queued'' END = ANY ($10)' END, source);
 		IF by_hook THEN
 			source := '(SELECT l.id, l.n, l.fits FROM unnest($4) AS k (hook) CROSS JOIN LATERAL ' || source || ' l)';
 		END IF;
 		sources := sources || source;
+	END IF;
+	IF apart AND (p_statuses IS NULL OR p_statuses && '{waiting}') THEN
+		IF p_hooks IS NOT NULL THEN
+			sources := sources || ('(SELECT l.id, l.n, l.fits FROM unnest($4) AS k (hook) CROSS JOIN LATERAL ' || format(walk, fits, format(
+				'SELECT q.id, q.hook, q.runner, q.chat FROM queue q WHERE q.question IS NOT NULL AND (q.hook, q.id) >= (k.hook, $1)
+				AND (q.hook, q.id) <= (k.hook, $2) ORDER BY q.hook %1$s, q.id %1$s', way)) || ' l)');
+		ELSE
+			sources := sources || format(walk, fits,
+				'SELECT q.id, q.hook, q.runner, q.chat FROM queue q WHERE q.question IS NOT NULL AND q.id >= $1 AND q.id <= $2 ORDER BY q.id ' || way);
+		END IF;
 	END IF;
 
 	-- Comparisons of rows leave no other index than the one that is meant, whatever is known about the table.

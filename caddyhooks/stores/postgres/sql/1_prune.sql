@@ -51,6 +51,7 @@ BEGIN
 				gone_dead := forget_deliveries_1(runs);
 				WITH gone AS (DELETE FROM told w WHERE w.id = ANY (runs) RETURNING w.bytes)
 				SELECT COALESCE(sum(g.bytes), 0) INTO gone_told FROM gone g;
+				DELETE FROM question x WHERE x.run = ANY (runs);
 				DELETE FROM done d WHERE d.id = ANY (runs);
 			END IF;
 		END IF;

@@ -71,7 +71,7 @@ BEGIN
 		RETURN 0;
 	END IF;
 	ids := ARRAY(SELECT q.id FROM queue q WHERE q.runner = name AND q.waits > 0 AND q.node IS NULL ORDER BY q.runner, q.chat LIMIT 500 FOR NO KEY UPDATE);
-	UPDATE queue q SET waits = 0, waiting_for = NULL, due_at = NULL, expires_at = expiry_1(q.accepted_at, q.starts, 0, q.run) WHERE q.id = ANY(ids);
+	UPDATE queue q SET waits = 0, waiting_for = NULL, due_at = NULL, expires_at = expiry_1(q.accepted_at, q.starts, 0, q.asked, q.run) WHERE q.id = ANY(ids);
 	PERFORM offer_locked_1(ARRAY(SELECT q.chat FROM queue q WHERE q.id = ANY(ids)), clock_1(), false);
 	RETURN greatest(cardinality(ids), 1); -- they may have been claimed meanwhile, and there may be others
 END $$;
@@ -84,10 +84,14 @@ AS $$
 DECLARE
 	t timestamptz := clock_1();
 	n int;
+	returned int;
 BEGIN
-	SELECT r.o_runs INTO n FROM ripen_1('-infinity', t) r;
-	IF n > 0 THEN
-		PERFORM bump_1(p_node, 4, n, -n, 0, 0, 0, 0);
+	SELECT r.o_runs, r.o_aside INTO n, returned FROM ripen_1('-infinity', t) r;
+	IF n > 0 OR returned > 0 THEN
+		PERFORM bump_1(p_node, 4, n + returned, -n, 0, 0, 0, 0);
+	END IF;
+	IF returned > 0 THEN
+		PERFORM bump_questions_1(p_node, 4, -returned, 0);
 	END IF;
 	RETURN QUERY SELECT q.id::text, q.accepted_at, q.chat, q.hook, q.runner, q.run, NULL::double precision
 		FROM queue q WHERE q.expires_at <= t ORDER BY q.expires_at LIMIT p_most;

@@ -1,4 +1,4 @@
--- The tables that several concerns share. Texts are as the Go function dbText writes them. All times are those of clock_1().
+-- The tables that several concerns share. Texts are as codec.Escape writes them. All times are those of clock_1().
 
 CREATE TABLE meta (
 	version           int NOT NULL, -- the newest migration
@@ -11,6 +11,7 @@ CREATE FUNCTION clock_1() RETURNS timestamptz LANGUAGE sql VOLATILE AS 'SELECT c
 CREATE SEQUENCE run_seq;   -- the order of runs in their chats
 CREATE SEQUENCE turn_seq;  -- the order in which runs became ready
 CREATE SEQUENCE token_seq; -- tells claims apart
+CREATE SEQUENCE question_seq; -- the order in which questions were asked
 
 -- The number of the advisory lock of a chat. Other schemas of the database have other numbers.
 DO $do$ BEGIN
@@ -32,12 +33,14 @@ CREATE TABLE node (
 CREATE TABLE counter (
 	node       text NOT NULL,
 	lane       int NOT NULL,
-	queued     bigint NOT NULL DEFAULT 0, -- runs that are not claimed
+	queued     bigint NOT NULL DEFAULT 0, -- runs that are not claimed and not put aside
 	running    bigint NOT NULL DEFAULT 0, -- runs that are claimed
 	pending    bigint NOT NULL DEFAULT 0, -- deliveries
 	dead       bigint NOT NULL DEFAULT 0, -- deliveries
 	keys       bigint NOT NULL DEFAULT 0,
 	told_bytes bigint NOT NULL DEFAULT 0, -- that ended runs keep
+	waiting    bigint NOT NULL DEFAULT 0, -- runs that are put aside
+	asking     bigint NOT NULL DEFAULT 0, -- open questions for people
 	PRIMARY KEY (node, lane)
 ) WITH (fillfactor = 50);
 
@@ -56,7 +59,7 @@ CREATE TABLE queue (
 	chat        text COLLATE "C" NOT NULL,
 	head        boolean NOT NULL,
 	turn        bigint,            -- of a head that is ready to be claimed
-	due_at      timestamptz,       -- of a head that is not claimed and not ready: when it will be, by its pause or the window of its fold
+	due_at      timestamptz,       -- of a head that is not claimed and not ready: when it will be, by its pause, the window of its fold or its question
 	kind        int NOT NULL,
 	hook        text NOT NULL,
 	runner      text NOT NULL,
@@ -64,7 +67,9 @@ CREATE TABLE queue (
 	expires_at  timestamptz,       -- when its queue time is over, if it has one and was never started
 	starts      int NOT NULL DEFAULT 0, -- also the one that is under way
 	waits       int NOT NULL DEFAULT 0, -- how often in a row it was put back to wait
-	waiting_for text,              -- while it is put back to wait
+	waiting_for text,              -- while it is put back to wait, or put aside
+	question    int,               -- of a head that is put aside: the number of the question. It is not claimed then, and has no turn
+	asked       bigint NOT NULL DEFAULT 0, -- about how many bytes its questions have, 0 if it has none. With some it does not expire
 	fold_window interval,          -- NULL if it is not folded with others, as if a caller waits or it is another run again
 	fold_max    int NOT NULL DEFAULT 0,
 	alike       bigint NOT NULL DEFAULT 0,
@@ -93,9 +98,26 @@ CREATE INDEX queue_due ON queue (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX queue_lease ON queue (lease_until) WHERE node IS NOT NULL AND head;
 CREATE INDEX queue_waits ON queue (runner, chat) WHERE waits > 0 AND node IS NULL;
 CREATE INDEX queue_cancel ON queue (node) WHERE cancel_by IS NOT NULL;
-CREATE INDEX queue_hook ON queue (hook, id);
+CREATE INDEX queue_hook ON queue (hook, id) WHERE question IS NULL;
+CREATE INDEX queue_aside ON queue (id) WHERE question IS NOT NULL;
+CREATE INDEX queue_aside_hook ON queue (hook, id) WHERE question IS NOT NULL;
 CREATE INDEX queue_request ON queue (request, id) WHERE request IS NOT NULL;
 CREATE INDEX queue_expiry ON queue (expires_at) WHERE expires_at IS NOT NULL;
+
+-- Questions of runs, from when they are asked until the runs are pruned. Whoever changes one has locked the run's row in queue.
+CREATE TABLE question (
+	run         uuid NOT NULL,
+	number      int NOT NULL,
+	seq         bigint,            -- the order in which they were asked; NULL, like asked_at, if it was answered before it was asked
+	people      boolean NOT NULL,  -- a person is asked
+	asked_at    timestamptz,
+	answered_at timestamptz,       -- NULL while it is open
+	record      json NOT NULL,     -- what was asked
+	answer      json,
+	state       bytea,             -- what the engine needs to go on
+	PRIMARY KEY (run, number)
+);
+CREATE INDEX question_open ON question (seq) WHERE people AND answered_at IS NULL;
 
 -- Runs that have ended. Rows are inserted and deleted, and changed only when a run is run again.
 CREATE TABLE done (

@@ -1,0 +1,66 @@
+package engine
+
+import "github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/storage"
+
+// What callers and stores use of package storage.
+type (
+	Settings       = storage.Settings
+	SettingsChange = storage.SettingsChange
+	Documents      = storage.Documents
+	Document       = storage.Document
+	Sessions       = storage.Sessions
+	Session        = storage.Session
+	Watch          = storage.Watch
+
+	Limits        = storage.Limits
+	Batch         = storage.Batch
+	Bound         = storage.Bound
+	DeliveryBatch = storage.DeliveryBatch
+	DeliveryWait  = storage.DeliveryWait
+	Obstacle      = storage.Obstacle
+	PausedHost    = storage.PausedHost
+	Backlog       = storage.Backlog
+	Undelivered   = storage.Undelivered
+
+	StoreBrokenError = storage.BrokenError
+
+	Remote        = storage.Remote
+	OnDisk        = storage.OnDisk
+	Shared        = storage.Shared
+	Node          = storage.Node
+	Refusal       = storage.Refusal
+	Commits       = storage.Commits
+	BackedUpStore = storage.BackedUpStore
+	Backup        = storage.Backup
+)
+
+// Those of its constants and errors.
+const (
+	KeptChanges     = storage.KeptChanges
+	MaxDocument     = storage.MaxDocument
+	MaxDocumentName = storage.MaxDocumentName
+	NoHistory       = storage.NoHistory
+	MaxWithout      = storage.MaxWithout
+	MaxCounted      = storage.MaxCounted
+
+	NoObstacle   = storage.NoObstacle
+	EarlierOne   = storage.EarlierOne
+	PauseOfHost  = storage.PauseOfHost
+	OthersOfHost = storage.OthersOfHost
+)
+
+var (
+	ErrClaimLost       = storage.ErrClaimLost
+	ErrUnreachable     = storage.ErrUnreachable
+	ErrDocumentChanged = storage.ErrDocumentChanged
+	ErrBackupUnderWay  = storage.ErrBackupUnderWay
+)
+
+// What is written to a store.
+const (
+	writeRun      = storage.WriteRun
+	writeClaim    = storage.WriteClaim
+	writeEnd      = storage.WriteEnd
+	writeBack     = storage.WriteBack
+	writeDelivery = storage.WriteDelivery
+)
