@@ -206,7 +206,7 @@ func (s runs) claimsOf(ch *change) ([]*engine.Claim, error) {
 			}
 			if claim == nil {
 				claim = c.Claim(run, s.nodes.Awaits(run, s.node, now))
-				claim.Questions = questions
+				claim.Questions = c.Questions(questions)
 			} else {
 				claim.Folded = append(claim.Folded, run)
 			}

@@ -51,6 +51,8 @@ type Claimed struct {
 	StartedAt time.Time     // the time of day
 	Waited    time.Duration // since the run was accepted
 	Waits     int
+	aside     *aside        // why it was put aside the last time, nil if it never was
+	asideFor  time.Duration // since that was asked first
 }
 
 // Runs goes over all runs that were handed out together.
@@ -69,6 +71,26 @@ func (c *Claimed) Runs(yield func(uuid.UUID) bool) {
 func (c *Claimed) Claim(run *engine.Run, awaited bool) *engine.Claim {
 	return &engine.Claim{Run: run, Token: c.Token, Attempt: c.Attempt, StartedAt: c.StartedAt,
 		Waited: c.Waited, Waits: c.Waits, Awaited: awaited}
+}
+
+// Questions are those of the run as its claim has them. Whether the time of an open one is over is a matter of the steady clock: if
+// somebody has set the clock since it was asked, Until is what that is by the clock now.
+func (c *Claimed) Questions(all []*engine.Question) []*engine.Question {
+	if c.aside == nil {
+		return all
+	}
+	for i, q := range all {
+		if q.Number != int(c.aside.question) || q.Until.IsZero() || q.Answer != nil {
+			continue
+		}
+		rest := q.For - c.asideFor
+		if isOver := !c.StartedAt.Before(q.Until); isOver != (rest <= 0) {
+			moved := *q
+			moved.Until = c.StartedAt.Add(rest)
+			all[i] = &moved
+		}
+	}
+	return all
 }
 
 // EntryOf is the entry of a run in the chat queues, which was accepted at a steady time.
@@ -252,6 +274,9 @@ func (q *Queue) Claim(node *Node, batch engine.Batch, now, startedAt time.Time) 
 			Claimed: Claimed{ID: id, Folded: popped.Folded, Token: node.NewToken(), Attempt: q.starts[id] + 1, StartedAt: startedAt,
 				Waited: now.Sub(q.chatQueues.accepted(id)), Waits: q.waits[id].count()},
 			node: node, expires: now.Add(batch.Lease),
+		}
+		if a := q.asides[id]; a != nil {
+			h.aside, h.asideFor = a, now.Sub(time.Unix(0, a.asked))
 		}
 		q.hold(h)
 		claims = append(claims, h.Claimed)

@@ -328,7 +328,7 @@ func (s runs) claim(batch engine.Batch) (claims []*engine.Claim) {
 	for _, c := range claimed {
 		run := s.runs[c.ID].Run
 		claim := c.Claim(run, s.nodes.Awaits(run, s.node, now))
-		claim.Questions = slices.Clone(s.runs[c.ID].Questions)
+		claim.Questions = c.Questions(slices.Clone(s.runs[c.ID].Questions))
 		for _, id := range c.Folded {
 			claim.Folded = append(claim.Folded, s.runs[id].Run)
 		}

@@ -181,7 +181,17 @@ func setClockAndQuestions(_ *testing.T, s *store) {
 		s.advance(time.Hour - time.Minute)
 		s.claimWait(time.Minute)
 		s.advance(time.Minute + slack)
-		s.end(s.claimedAfter(time.Hour+slack, run), ended())
+		claim := s.claimedAfter(time.Hour+slack, run)
+		s.timeIsOver(claim, true)
+		s.end(claim, ended())
+	}
+}
+
+// timeIsOver expects that a claim tells whether the time of its question is over.
+func (s *store) timeIsOver(claim *engine.Claim, want bool) {
+	s.t.Helper()
+	if got := !claim.StartedAt.Before(claim.Questions[0].Until); got != want {
+		s.t.Errorf("a run is claimed at %v, and the time of its question ends at %v", claim.StartedAt, claim.Questions[0].Until)
 	}
 }
 
@@ -192,13 +202,16 @@ func setClockAndAskedAgain(_ *testing.T, s *store) {
 		s.setClock(set)
 		s.advance(20*time.Minute + slack)
 		claim := s.claimedAfter(20*time.Minute+slack, run)
+		s.timeIsOver(claim, false)
 		s.setClock(-set / 2)
 		s.end(claim, aside(fullQuestion(0), 0))
 		s.isQuestion(question)
 		s.claimWait(40*time.Minute - slack)
 		s.setClock(set)
 		s.advance(40 * time.Minute)
-		s.end(s.claimedAfter(time.Hour+slack, run), ended())
+		claim = s.claimedAfter(time.Hour+slack, run)
+		s.timeIsOver(claim, true)
+		s.end(claim, ended())
 	}
 }
 
@@ -211,5 +224,5 @@ func setClockBetweenQuestions(_ *testing.T, s *store) {
 	s.isQuestion(question)
 	s.claimWait(time.Hour)
 	s.advance(time.Hour + slack)
-	s.claimedAfter(time.Hour+slack, run)
+	s.timeIsOver(s.claimedAfter(time.Hour+slack, run), true)
 }
