@@ -309,6 +309,43 @@ func TestTheFirstEventOfASender(t *testing.T) {
 	}
 }
 
+// Runs that were accepted by a hook that is gone ask what it asked.
+func TestRunsOfAHookThatIsGoneStillAsk(t *testing.T) {
+	rn := hookstest.StartRunner(t, hookstest.ReplyText("ok"))
+	chat, next := chatWithLinks(t)
+	s := hookstest.NewServer(t)
+	s.Load(linkHooks(s, rn, chat, `hook deploy {
+			action agent
+			chat_id one
+			ask ops on-call before run
+			ask ops on-call before deliver
+		}`))
+	var ids []string
+	for range 2 {
+		id, _ := s.Post("/api/hooks/deploy", `{}`).Field(t, "runId").(string)
+		ids = append(ids, id)
+	}
+	answer := func(want string) {
+		t.Helper()
+		text, link, token := next()
+		if !strings.Contains(text, want) {
+			t.Errorf("the question is %s", text)
+		}
+		if resp, err := hookstest.TryRequest("POST", link, `{"answer":"yes"}`, "Authorization", "Bearer "+token); err != nil || resp.Status != 200 {
+			t.Fatal(resp.Body, err)
+		}
+	}
+	s.Waiting(ids[0])
+	s.Load(linkHooks(s, rn, chat, ""))
+	for _, id := range ids {
+		answer("May the agent act on this message to hook deploy?")
+		answer("May this answer")
+		if got := s.Ended(id); got.Status != "completed" {
+			t.Errorf("the run is %s", got.Body)
+		}
+	}
+}
+
 func TestTokensOfQuestionsAreNotGuessed(t *testing.T) {
 	rn, next := laterRunner(t)
 	s := hookstest.NewServer(t)

@@ -7,7 +7,10 @@ type Field[T any] struct {
 	At     func(*T) any // points to the value
 }
 
-// RunFields are the fields of a run. Never reuse a number or a name. The next free number is 63, the last one; bolt uses what is missing.
+// MaxFields is how many numbers there can be. A larger one only needs another constant here.
+const MaxFields = 128
+
+// RunFields are the fields of a run. Never reuse a number or a name. The next free number is 64; bolt uses what is missing.
 var RunFields = []Field[Run]{
 	{1, "", func(r *Run) any { return &r.ChatID }},
 	{2, "", func(r *Run) any { return &r.Hook }},
@@ -43,6 +46,7 @@ var RunFields = []Field[Run]{
 	{40, "keyHeader", func(r *Run) any { return &r.KeyHeader }},
 	{61, "requestId", func(r *Run) any { return &r.RequestID }},
 	{62, "sender", func(r *Run) any { return &r.Sender }},
+	{63, "asks", func(r *Run) any { return &r.Asks }},
 }
 
 // EndFields are those that a run has besides when it has ended. Numbers and names are others than those of RunFields, but for "message".

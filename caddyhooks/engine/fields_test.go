@@ -21,7 +21,7 @@ func check[T engine.Run | engine.Record](t *testing.T, table []engine.Field[T]) 
 	of := new(T)
 	for _, f := range table {
 		numbers = append(numbers, f.Number)
-		if f.Number < 1 || f.Number > 63 || names[f.Name] || places[f.At(of)] {
+		if f.Number < 1 || f.Number >= engine.MaxFields || names[f.Name] || places[f.At(of)] {
 			t.Errorf("field %d %q is there twice, or has a wrong number", f.Number, f.Name)
 		}
 		names[f.Name], places[f.At(of)] = f.Name != "", true

@@ -58,6 +58,10 @@ type Run struct {
 	// Sender is by what the hook tells senders apart, if somebody is asked about new ones.
 	Sender string
 
+	// Asks is what the hook asked people before it runs or delivers, when the run was accepted: it holds if the hook is gone by then. The
+	// Questioner reads it; nil is nothing.
+	Asks []byte
+
 	// For operators alone: neither callers nor runners are told.
 	RequestID string // by which the sender knows the request, as NewRequestID makes it; "" if it gave none
 	Client    string // the address of the caller, "" if it is unknown

@@ -18,7 +18,7 @@ import (
 // runQuestions writes the questions of the runs of an instance.
 type runQuestions struct{ in *Instance }
 
-// ask is what a hook asks before something, nil if it asks nothing, or is gone.
+// ask is what a hook asks before something, nil if it asks nothing. If the hook is gone, it is what the hook asked when it took the run.
 func (q runQuestions) ask(ctx context.Context, run *engine.Run, before string) *settings.Ask {
 	select {
 	case <-q.in.Started: // before that, hooks are not known
@@ -28,7 +28,7 @@ func (q runQuestions) ask(ctx context.Context, run *engine.Run, before string) *
 	if hook := q.in.Active.Load().Hooks[run.Hook]; hook != nil {
 		return hook.AskBefore(before)
 	}
-	return nil
+	return settings.KeptAsk(run, before)
 }
 
 // BeforeStart asks whether a run may start.

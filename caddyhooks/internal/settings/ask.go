@@ -74,13 +74,34 @@ func (a *Ask) Question() *engine.Question {
 }
 
 // AskBefore is the question of a hook before something, nil if there is none.
-func (m *Mapping) AskBefore(what string) *Ask {
-	for i := range m.Ask {
-		if m.Ask[i].Before == what {
-			return &m.Ask[i]
-		}
+func (m *Mapping) AskBefore(what string) *Ask { return askBefore(m.Ask, what) }
+
+func askBefore(asks []Ask, what string) *Ask {
+	if i := slices.IndexFunc(asks, func(a Ask) bool { return a.Before == what }); i >= 0 {
+		return &asks[i]
 	}
 	return nil
+}
+
+// encodeAsks writes down what a hook asks, nil for nothing.
+func encodeAsks(asks []Ask) ([]byte, error) {
+	if len(asks) == 0 {
+		return nil, nil
+	}
+	return json.Marshal(asks)
+}
+
+// KeptAsk is the question before something that a run has kept of its hook, nil if there is none. If it cannot be read, such as that of a
+// later release, then operators are asked.
+func KeptAsk(run *engine.Run, what string) *Ask {
+	if run.Asks == nil {
+		return nil
+	}
+	var asks []Ask
+	if json.Unmarshal(run.Asks, &asks) != nil {
+		return &Ask{Before: what}
+	}
+	return askBefore(asks, what)
 }
 
 // PushTokenHeaders carry the token of a question when an agent that speaks A2A says that there is news: libraries differ in the name. They

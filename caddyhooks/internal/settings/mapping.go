@@ -140,6 +140,7 @@ type Hook struct {
 	ToTemplate     *template.Template // nil unless requests choose the chat that the answer goes to
 	ToChannel      engine.Channel     // that it is on; nil if it is not known
 	SenderTemplate *template.Template // tells senders apart; nil unless somebody is asked about new ones
+	Asks           []byte             // what people are asked, for runs that outlive the hook
 	NamesRun       bool               // a template has the id of the run
 	EachMatch      *template.Each     // nil: a request is one run
 	Filters        []Filter
@@ -251,6 +252,9 @@ func (h *Hook) ParseTemplates() (err error) {
 		return err
 	}
 	if err := h.parseSender(); err != nil {
+		return err
+	}
+	if h.Asks, err = encodeAsks(h.Ask); err != nil {
 		return err
 	}
 	if h.Each != "" {

@@ -74,7 +74,7 @@ func splitFields[T any](table []engine.Field[T], numbers []protowire.Number) (ou
 	return out, rest
 }
 
-func byNumber[T any](table []engine.Field[T]) (all [64]func(*T) any) {
+func byNumber[T any](table []engine.Field[T]) (all [engine.MaxFields]func(*T) any) {
 	for _, f := range table {
 		all[f.Number] = f.At
 	}
