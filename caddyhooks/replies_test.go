@@ -22,15 +22,19 @@ func laterRunner(t *testing.T) (rn *hookstest.Runner, next func() replyAddress) 
 		w.Header().Set("Location", "/jobs/7")
 		w.WriteHeader(http.StatusAccepted)
 	})
-	return rn, func() (reply replyAddress) {
+	return rn, func() replyAddress {
 		t.Helper()
-		turn := rn.Next()
-		given, _ := json.Marshal(turn.Body["reply"])
-		if err := json.Unmarshal(given, &reply); err != nil || reply.URL == "" || len(reply.Token) < 32 {
-			t.Fatalf("the turn has no address for the answer: %v", turn.Body)
-		}
-		return reply
+		return replyAddressOf(t, rn.Next())
 	}
+}
+
+func replyAddressOf(t *testing.T, turn hookstest.Turn) (reply replyAddress) {
+	t.Helper()
+	given, _ := json.Marshal(turn.Body["reply"])
+	if err := json.Unmarshal(given, &reply); err != nil || reply.URL == "" || len(reply.Token) < 32 {
+		t.Fatalf("the turn has no address for the answer: %v", turn.Body)
+	}
+	return reply
 }
 
 // laterHooks is a hooks directive whose agent may answer later.
@@ -69,6 +73,9 @@ func TestAnAgentAnswersLater(t *testing.T) {
 	} {
 		reply.post(t, body).WantError(t, 400, want)
 	}
+	for name, limit := range map[string]int{"text": 1 << 20, "error": 4 << 10, "progress": 4 << 10} {
+		reply.post(t, `{"`+name+`":"`+strings.Repeat("x", limit+1)+`"}`).WantError(t, 413, "must not be longer than")
+	}
 	reply.post(t, `{"text":"x"}`, "Authorization", "Bearer "+strings.Repeat("x", len(reply.Token))).WantError(t, 401, "not the one of this question")
 	reply.post(t, `{"text":"x"}`, "Authorization", "Bearer "+hookstest.Token).WantError(t, 401)
 	other := reply
@@ -104,6 +111,19 @@ func TestAnAgentAnswersLater(t *testing.T) {
 	if err != nil || strings.Contains(string(written), reply.Token) {
 		t.Errorf("the log has the token (%v)", err)
 	}
+}
+
+// An agent that has answered at once cannot answer later as well.
+func TestAnAgentAnswersTwice(t *testing.T) {
+	rn := hookstest.StartRunner(t, hookstest.ReplyText("at once"))
+	s := hookstest.NewServer(t)
+	s.Load(laterHooks(rn, s.Port, ""))
+	id := s.Accept(`{"message":"hello"}`)
+	reply := replyAddressOf(t, rn.Next())
+	if run := s.Ended(id); run.Status != "completed" {
+		t.Errorf("the run is %s", run.Body)
+	}
+	reply.post(t, `{"text":"later"}`).WantError(t, 404, "waits for no answer")
 }
 
 func TestAnAgentSaysThatItFailed(t *testing.T) {

@@ -120,6 +120,27 @@ func TestWhileTheDatabaseIsUnreachable(t *testing.T) {
 	}
 }
 
+// An agent whose answer cannot be stored is told to send it again.
+func TestAnAgentAnswersWhileTheDatabaseIsUnreachable(t *testing.T) {
+	database := newDatabase(t)
+	rn, next := laterRunner(t)
+	s := hookstest.NewServer(t)
+	s.Load(laterHooks(rn, s.Port, "store postgres {env.HOOKS_TEST_DSN}"))
+	id := s.Accept(`{"message":"hello"}`)
+	reply := next()
+	s.Waiting(id)
+	database.Stop("immediate")
+	hookstest.Eventually(t, "the store is known to be unreachable", func() bool { return s.Post("/api/hooks/agent", `{"message":"lost"}`).Status == 503 })
+	wantUnreachable(t, reply.post(t, `{"text":"the answer"}`))
+	if err := database.Start(); err != nil {
+		t.Fatal(err)
+	}
+	hookstest.Eventually(t, "the answer is stored", func() bool { return reply.post(t, `{"text":"the answer"}`).Status == 200 })
+	if run := s.Ended(id); run.Status != "completed" {
+		t.Errorf("the run is %s", run.Body)
+	}
+}
+
 func TestTheLogTellsThatTheDatabaseRefusesUs(t *testing.T) {
 	database := newDatabase(t)
 	s, log := newLoggedServer(t)
