@@ -29,11 +29,13 @@ type Summary struct {
 	Dead       int            `json:"dead"`
 	Keys       int            `json:"keys"`
 	Sessions   int            `json:"sessions"`
-	History    int            `json:"history"`  // runs whose message is kept
-	Revision   int64          `json:"revision"` // of the live settings
-	Changes    int            `json:"changes"`  // of the live settings
-	Minutes    int            `json:"minutes"`  // that were counted
-	Damaged    int            `json:"damaged"`  // records that cannot be read
+	Questions  int            `json:"questions"`
+	Open       int            `json:"openQuestions"` // those that people have to answer
+	History    int            `json:"history"`       // runs whose message is kept
+	Revision   int64          `json:"revision"`      // of the live settings
+	Changes    int            `json:"changes"`       // of the live settings
+	Minutes    int            `json:"minutes"`       // that were counted
+	Damaged    int            `json:"damaged"`       // records that cannot be read
 	FreeBytes  int64          `json:"freeBytes"`
 }
 
@@ -229,7 +231,8 @@ func summarize(tx *bbolt.Tx) (s Summary) {
 		return readable(key, value[len(uuid.UUID{}):])
 	})
 	s.Sessions = each(sessionsBucket, nil)
-	each(questionsBucket, readable)
+	s.Questions = each(questionsBucket, readable)
+	s.Open = each(openBucket, nil)
 	each(askedBucket, readable)
 	s.Revision = revisionOf(tx)
 	s.Changes = each(changesBucket, readable)

@@ -4,12 +4,13 @@ package postgres
 
 import (
 	"fmt"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/pgtest"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/memory"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/imports"
 )
 
@@ -17,7 +18,12 @@ import (
 func TestImportBringsQuestions(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	from := memory.New().Store()
+	file := filepath.Join(t.TempDir(), "hooks.db")
+	database, err := bolt.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := database.Store()
 	defer func() { _ = from.Close() }()
 	must := func(err error) {
 		t.Helper()
@@ -55,7 +61,7 @@ func TestImportBringsQuestions(t *testing.T) {
 	claim := run("e")
 	early := claim.Run.ID
 	answer(early, 0)
-	_, err := from.Runs().End(ctx, claim, engine.End{Requeue: true, WaitingFor: "the runner", Pause: time.Hour}, engine.Batch{})
+	_, err = from.Runs().End(ctx, claim, engine.End{Requeue: true, WaitingFor: "the runner", Pause: time.Hour}, engine.Batch{})
 	must(err)
 	claim = run("f")
 	closed := aside(claim, &engine.Question{Kind: engine.AskStart})
@@ -110,6 +116,10 @@ func TestImportBringsQuestions(t *testing.T) {
 	}
 	if len(claims) != 3 || claimed[agent] != 1 || claimed[due] != 1 || claimed[early] != 1 || wait > time.Hour || wait < 50*time.Minute {
 		t.Errorf("claimed %v, and more are due in %v", claimed, wait)
+	}
+	must(from.Close())
+	if checked, err := bolt.Check(file); err != nil || checked.Summary.Open != 2 || checked.Summary.Questions != got.Questions {
+		t.Errorf("the file has %+v: %v", checked, err)
 	}
 	if _, err := to.Questions().Answer(ctx, engine.QuestionID(forever, 0), engine.Answer{Text: "that"}); err != nil {
 		t.Error(err)

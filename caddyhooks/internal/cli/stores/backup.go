@@ -398,6 +398,7 @@ func showSummary(screen *terminal.Screen, s *bolt.Summary) {
 	}
 	screen.Table(nil, [][]terminal.Text{
 		terminal.Cells(terminal.Faint("unfinished runs"), terminal.WithCommas(s.Unfinished)),
+		terminal.Cells(terminal.Faint("open questions"), terminal.WithCommas(s.Open)),
 		terminal.Cells(terminal.Faint("ended runs"), ended),
 		terminal.Cells(terminal.Faint("with history"), terminal.WithCommas(s.History)),
 		terminal.Cells(terminal.Faint("deliveries"),

@@ -136,6 +136,7 @@ func (m *migration) check(moved imports.Counts) error {
 		{"unfinished runs", moved.Queued, m.has.Unfinished},
 		{"ended runs", moved.Ended, m.has.Ended},
 		{"messages of ended runs", moved.History, m.has.History},
+		{"questions", moved.Questions, m.has.Questions},
 		{"deliveries", moved.Deliveries, m.has.Deliveries()},
 		{"keys", moved.Keys, m.has.Keys},
 		{"changes of the live settings", moved.Changes, m.has.Changes},
