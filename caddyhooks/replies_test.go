@@ -393,3 +393,23 @@ func TestTokensOfQuestionsAreNotGuessed(t *testing.T) {
 		t.Error("whoever guesses tokens is not slowed down")
 	}
 }
+
+// The log warns once if agents or people have nowhere to answer.
+func TestAWarningThatNobodyCanAnswer(t *testing.T) {
+	const ask = "channel ops webhook https://chat.example.com\nhook deploy {\naction agent\nask ops on-call before run\n}\n"
+	for hooks, want := range map[string]string{
+		"runner http http://127.0.0.1:9 {\nasync 1h\n}\n" + ask: `"runner":"default"`,
+		"runner a2a http://127.0.0.1:9 {\npush\n}":              `"runner":"default"`,
+		"runner echo\n" + ask:                                   `"hook":"deploy","channel":"ops"`,
+		"runner http http://127.0.0.1:9":                        "",
+		"public_url https://hooks.example.com\nrunner http http://127.0.0.1:9 {\nasync 1h\n}\n" + ask: "",
+	} {
+		s, log := newLoggedServer(t)
+		s.Site = ":" + s.Port
+		s.Load("hooks {\nstore memory\n" + hooks + "\n}")
+		text := log()
+		if n := strings.Count(text, "have no URL to answer at"); (n == 1) != (want != "") || n > 1 || !strings.Contains(text, want) {
+			t.Errorf("%s\nis warned about %d times, want %s:\n%s", hooks, n, want, text)
+		}
+	}
+}

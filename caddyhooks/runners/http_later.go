@@ -99,6 +99,9 @@ func cancelPlace(requested *url.URL, location string) (place string, ok bool) {
 // abandonTimeout is how long an agent may take to hear that a turn is not wanted any more.
 const abandonTimeout = 10 * time.Second
 
+// AnswersLater reports whether the agent needs a URL to answer at.
+func (h *HTTP) AnswersLater() bool { return h.Async > 0 }
+
 // Abandon tells the agent to give up a turn that it has taken on, if it has said where.
 func (h *HTTP) Abandon(ctx context.Context, state string) error {
 	if state == noPlace {

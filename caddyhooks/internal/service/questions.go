@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -125,14 +126,21 @@ func (in *Instance) baseURL() string {
 
 // WarnAboutPublicURL logs that agents or people cannot answer, since nobody knows where they reach the hooks.
 func (in *Instance) WarnAboutPublicURL() {
+	const warning = "agents and people have no URL to answer at: set public_url, since the site has no host name"
 	if in.baseURL() != "" {
 		return
+	}
+	runners := in.EngineConfig.Runners
+	for _, name := range slices.Sorted(maps.Keys(runners)) {
+		if runner, ok := runners[name].(interface{ AnswersLater() bool }); ok && runner.AnswersLater() {
+			in.Log.Warn(warning, zap.String("runner", name))
+			return
+		}
 	}
 	for _, m := range in.Pinned.Mappings {
 		for _, ask := range m.Ask {
 			if _, buttons := in.Rules.Channels[ask.Channel].(engine.QuestionChannel); !buttons {
-				in.Log.Warn("questions have no link: set public_url, since the site has no host name", zap.String("hook", m.Name),
-					zap.String("channel", ask.Channel))
+				in.Log.Warn(warning, zap.String("hook", m.Name), zap.String("channel", ask.Channel))
 				return
 			}
 		}
