@@ -159,6 +159,7 @@ func TestARunThatIsCancelledWhileItsAgentWorks(t *testing.T) {
 	if resp := s.CancelRun(id); resp.Status != 200 {
 		t.Fatalf("got %d %s", resp.Status, resp.Body)
 	}
+	hookstest.Eventually(t, "the agent is told", func() bool { return len(given) > 0 })
 	if path := <-given; path != "/jobs/7" {
 		t.Errorf("the agent was told at %s", path)
 	}

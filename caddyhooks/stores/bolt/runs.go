@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -506,6 +507,14 @@ func (s runs) Get(ctx context.Context, runID string) (*engine.Record, error) {
 	})
 	if err != nil {
 		return nil, err
+	}
+	isOpen := func(q *engine.Question) bool { return q.Answer == nil }
+	if record.Status == engine.Waiting && !slices.ContainsFunc(record.Questions, isOpen) {
+		// It is being put aside, and its question is not in the file yet.
+		if err := s.committer.do(ctx, &change{apply: func(*transaction) error { return nil }}); err != nil {
+			return nil, err
+		}
+		return s.Get(ctx, runID)
 	}
 	return record, nil
 }

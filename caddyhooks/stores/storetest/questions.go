@@ -23,6 +23,7 @@ var questionChecks = append(alone(questionPairs), []check{
 	{"limits and counts leave runs out that are put aside", asideIsNotQueued},
 	{"an answer can come before the question", answerComesFirst},
 	{"an answer that came first can be followed by its question at once", answeredWhenAsked},
+	{"whoever sees that a run is put aside sees the question", seenWithItsQuestion},
 	{"only the next question can be answered before it is asked", onlyTheNextQuestion},
 	{"numbers of questions have no gaps", numbersWithoutGaps},
 	{"a run has many questions, one after the other", manyQuestions},

@@ -66,6 +66,26 @@ func oneAnswerOfMany(s, other *store) {
 	}
 }
 
+// seenWithItsQuestion looks at runs while they are put aside.
+func seenWithItsQuestion(_ *testing.T, s *store) {
+	for round := range 20 {
+		run := s.addTo(fmt.Sprint("chat ", round))[0]
+		claim := s.claimFirst(run)
+		var all sync.WaitGroup
+		all.Go(func() { s.end(claim, aside(fullQuestion(0), 0)) })
+		for {
+			record := s.get(run.ID)
+			if record.Status == engine.Waiting {
+				if len(record.Questions) != 1 {
+					s.t.Errorf("a run that is put aside has %d questions", len(record.Questions))
+				}
+				break
+			}
+		}
+		all.Wait()
+	}
+}
+
 func hearOfAnswers(s, watcher *store) {
 	t := s.t
 	word := watcher.Watch().Claimable()
