@@ -15,14 +15,18 @@ import (
 // asideID is the id of a run that fillAside made.
 func asideID(n int) string { return fmt.Sprintf("01900006-0000-7000-8000-%012x", n) }
 
-// fillAside makes runs that are put aside, and are older than all others: half of them for people, and half with a time. There are runs that
-// have ended and that are ready, too.
+// fillAside makes runs that are put aside, and others that have ended and that are ready.
 func fillAside(t *testing.T, s *store, from, to int) {
 	t.Helper()
 	fillRuns(t, s, from, to)
-	if from == to {
-		return
+	if from < to {
+		fillOnlyAside(t, s, from, to)
 	}
+}
+
+// fillOnlyAside makes runs that are put aside, and are older than all others: half of them for people, and half with a time.
+func fillOnlyAside(t testing.TB, s *store, from, to int) {
+	t.Helper()
 	const id = "('01900006-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid"
 	for _, statement := range []string{
 		`INSERT INTO @.queue (id, seq, chat, head, question, asked, due_at, waiting_for, kind, hook, runner, accepted_at, size, named, run)
