@@ -49,7 +49,9 @@ type chatList struct {
 }
 
 func (l *chatList) read(tx *bbolt.Tx) error {
-	unfinished := &walks.Tested{Bucket: *walks.Over(tx, runsBucket, nil, &l.order), Within: l.order, Effort: &l.effort, Test: mayBeNamed}
+	tested := func(bucket []byte, test func(data []byte) bool) walks.Walk {
+		return &walks.Tested{Bucket: *walks.Over(tx, bucket, nil, &l.order), Within: l.order, Effort: &l.effort, Test: test}
+	}
 	l.added = addedToChats(tx)
 	var newest []uuid.UUID
 	for _, chat := range l.added {
@@ -57,7 +59,9 @@ func (l *chatList) read(tx *bbolt.Tx) error {
 			newest = append(newest, chat.last)
 		}
 	}
-	chats := walks.NewAny(&l.order, walks.Over(tx, chatsByTimeBucket, nil, &l.order), walks.NewList(newest, &l.order), unfinished)
+	chats := walks.NewAny(&l.order, walks.Over(tx, chatsByTimeBucket, nil, &l.order), walks.NewList(newest, &l.order),
+		tested(runsBucket, mayBeNamed),
+		tested(askedBucket, func(asked []byte) bool { return mayBeNamed(asideRunOf(asked)) }))
 	begin := l.order.Begin()
 	for chats.Seek(begin[:]); chats.Head() != nil && l.order.Has(chats.Head()); chats.Next() {
 		id := uuid.UUID(chats.Head())

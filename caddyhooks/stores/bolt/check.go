@@ -216,7 +216,7 @@ func summarize(tx *bbolt.Tx) (s Summary) {
 	})
 	unfinishedInput := 0
 	s.History = each(inputBucket, func(key, value []byte) error {
-		if runs := tx.Bucket(runsBucket); runs.Get(key) != nil {
+		if tx.Bucket(endedBucket).Get(key) == nil {
 			unfinishedInput++
 		}
 		return readable(key, value)
@@ -233,7 +233,12 @@ func summarize(tx *bbolt.Tx) (s Summary) {
 	s.Sessions = each(sessionsBucket, nil)
 	s.Questions = each(questionsBucket, readable)
 	s.Open = each(openBucket, nil)
-	each(askedBucket, readable)
+	each(askedBucket, func(key, value []byte) error {
+		if asideRunOf(value) != nil {
+			s.Unfinished++
+		}
+		return readable(key, value)
+	})
 	s.Revision = revisionOf(tx)
 	s.Changes = each(changesBucket, readable)
 	s.Minutes = each(minutesBucket, readable)

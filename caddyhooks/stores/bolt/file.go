@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -9,7 +10,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -21,13 +21,14 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/storefile"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/walks"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
 )
 
 // The buckets of a database file.
 var (
 	metaBucket      = []byte("meta")       // the version of the layout, the settings and what else there is one of
-	runsBucket      = []byte("runs")       // unfinished runs, by id
+	runsBucket      = []byte("runs")       // unfinished runs that were never put aside, by id
 	startsBucket    = []byte("starts")     // how often unfinished runs have been started
 	waitsBucket     = []byte("waits")      // of unfinished runs that wait for their runner, when they are due and why
 	endedBucket     = []byte("ended")      // runs that have ended, by id
@@ -49,7 +50,7 @@ var (
 	minutesBucket   = []byte("minutes")    // what was counted in each minute, by that minute and who counted
 	documentsBucket = []byte("documents")  // by kind and name
 	questionsBucket = []byte("questions")  // by the id of their run and their number
-	askedBucket     = []byte("asked")      // unfinished runs that have questions, and why each is put aside
+	askedBucket     = []byte("asked")      // unfinished runs that have questions, why each is put aside, and its record if it ever was
 	openBucket      = []byte("open")       // questions that people have to answer, by when they were asked, run and number
 	allBuckets      = [][]byte{
 		metaBucket, runsBucket, startsBucket, waitsBucket, endedBucket, inputBucket, inputAgesBucket, againBucket, outboxBucket, settledBucket,
@@ -439,36 +440,57 @@ const partSize = 64 << 20
 // readRuns reads a part of the unfinished runs, and returns where the next one begins, nil if there is none.
 func (c *contents) readRuns(tx *bbolt.Tx, from []byte) (next []byte, err error) {
 	size := 0
-	cursor := tx.Bucket(runsBucket).Cursor()
-	for key, value := cursor.Seek(from); key != nil; key, value = cursor.Next() {
+	order := new(local.IDRange)
+	asked := walks.Over(tx, askedBucket, nil, order)
+	runs := walks.NewAny(order, walks.Over(tx, runsBucket, nil, order), walks.Keys{Bucket: asked})
+	for runs.Seek(from); runs.Head() != nil; runs.Next() {
+		id := uuid.UUID(runs.Head())
 		if size > partSize {
-			return slices.Clone(key), nil
+			return id[:], nil
 		}
-		size += len(key) + len(value)
-		if len(key) != len(uuid.UUID{}) {
-			return nil, fmt.Errorf("run %x: %w", key, errDamaged)
+		data, hasAsked := runs.Value(), bytes.Equal(asked.Head(), id[:])
+		if data == nil {
+			data = asideRunOf(asked.Value())
 		}
-		entry, inputApart, err := entryOf(uuid.UUID(key), value, c.clock)
-		if err != nil {
-			return nil, fmt.Errorf("run %x: %w", key, errDamaged)
-		}
-		if inputApart {
-			input := tx.Bucket(inputBucket).Get(key)
-			size += len(input)
-			err := fieldsOf(key, input, func(n protowire.Number, f field) bool {
-				if n == inputMessage {
-					entry.Size = len(f.bytes)
-				}
-				return false // the message is the first, if there is one
-			})
+		if data != nil {
+			n, err := c.restoreRun(tx, id, data)
 			if err != nil {
-				return nil, fmt.Errorf("the input of run %s: %w", entry.ID, errDamaged)
+				return nil, err
+			}
+			size += n
+		}
+		if hasAsked {
+			if err := c.restoreAsked(id, asked.Value()); err != nil {
+				return nil, fmt.Errorf("questions of run %s: %w", id, err)
 			}
 		}
-		c.queue.Push(entry)
-		c.ids.After(entry.ID)
 	}
 	return nil, nil
+}
+
+// restoreRun puts an unfinished run in the queue, and returns how many bytes it read.
+func (c *contents) restoreRun(tx *bbolt.Tx, id uuid.UUID, data []byte) (size int, err error) {
+	entry, inputApart, err := entryOf(id, data, c.clock)
+	if err != nil {
+		return 0, fmt.Errorf("run %s: %w", id, errDamaged)
+	}
+	size = len(id) + len(data)
+	if inputApart {
+		input := tx.Bucket(inputBucket).Get(id[:])
+		size += len(input)
+		err := fieldsOf(id[:], input, func(n protowire.Number, f field) bool {
+			if n == inputMessage {
+				entry.Size = len(f.bytes)
+			}
+			return false // the message is the first, if there is one
+		})
+		if err != nil {
+			return 0, fmt.Errorf("the input of run %s: %w", id, errDamaged)
+		}
+	}
+	c.queue.Push(entry)
+	c.ids.After(id)
+	return size, nil
 }
 
 // readRest reads what goes with unfinished runs, and the deliveries.
@@ -494,15 +516,6 @@ func (c *contents) readRest(tx *bbolt.Tx) error {
 		wait.Due = c.clock.Due(wait.Due, engine.LongestRunPause)
 		if id := uuid.UUID(key); c.queue.Has(id) {
 			c.queue.SetWait(id, wait)
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	err = tx.Bucket(askedBucket).ForEach(func(key, value []byte) error {
-		if err := c.restoreAsked(key, value); err != nil {
-			return fmt.Errorf("questions of run %x: %w", key, err)
 		}
 		return nil
 	})

@@ -49,7 +49,7 @@ type storedRun struct {
 
 // copyRun copies a run, so that it can be read when the transaction is over. The committer has more to do than to read it.
 func copyRun(t *transaction, id uuid.UUID) (run storedRun) {
-	run.data = bytes.Clone(t.bucket(runsBucket).Get(id[:]))
+	run.data = bytes.Clone(unfinishedData(t.tx, id[:]))
 	if hasInputApart(run.data) {
 		run.input = bytes.Clone(t.bucket(inputBucket).Get(id[:]))
 	}

@@ -58,12 +58,14 @@ func checkIndexed(t *testing.T, s *store) {
 			}
 			return nil
 		})
-		err = errors.Join(err, tx.Bucket(runsBucket).ForEach(func(key, data []byte) error {
-			if request := textOf(data, runRequestID); request != "" {
-				want["by_request"][string(indexKey(request, uuid.UUID(key)))] = ""
-			}
-			return nil
-		}))
+		for _, bucket := range [][]byte{runsBucket, askedBucket} {
+			err = errors.Join(err, tx.Bucket(bucket).ForEach(func(key, _ []byte) error {
+				if request := textOf(unfinishedData(tx, key), runRequestID); request != "" {
+					want["by_request"][string(indexKey(request, uuid.UUID(key)))] = ""
+				}
+				return nil
+			}))
+		}
 		for name, chat := range chats {
 			key := chatKey(name)
 			want["chats"][string(key)] = string(chat.encode(key))

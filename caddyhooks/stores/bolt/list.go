@@ -77,7 +77,7 @@ func dataOf(tx *bbolt.Tx, id uuid.UUID) []byte {
 	if data := tx.Bucket(endedBucket).Get(id[:]); data != nil {
 		return data
 	}
-	return tx.Bucket(runsBucket).Get(id[:])
+	return unfinishedData(tx, id[:])
 }
 
 // listPlan is how a list finds its runs.
@@ -167,7 +167,8 @@ func (p *listPlan) walk(tx *bbolt.Tx) walks.Walk {
 	case p.asked:
 		runs.Walks = append(runs.Walks, walks.Keys{Bucket: walks.Over(tx, askedBucket, nil, &p.order)})
 	case p.unfinished:
-		runs.Walks = append(runs.Walks, walks.Over(tx, runsBucket, nil, &p.order))
+		runs.Walks = append(runs.Walks, walks.Over(tx, runsBucket, nil, &p.order),
+			walks.Keys{Bucket: walks.Over(tx, askedBucket, nil, &p.order)})
 	}
 	if len(runs.Walks) == 1 {
 		return runs.Walks[0]

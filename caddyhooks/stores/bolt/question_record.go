@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"go.etcd.io/bbolt"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
@@ -60,19 +62,40 @@ type storedAside struct {
 	is bool
 	local.Aside
 	within time.Duration // it was put aside for no longer than that
+	run    []byte        // the record of the run, if it was ever put aside
 }
 
 func asideFields(a *storedAside) []any {
-	return []any{&a.is, &a.Question, &a.Asked, &a.Due, &a.For, &a.within}
+	return []any{&a.is, &a.Question, &a.Asked, &a.Due, &a.For, &a.within, &a.run}
+}
+
+const asideRun protowire.Number = 7 // the place of run in asideFields
+
+// asideRunOf returns the record of a run that is in its record in askedBucket, nil if it is not there.
+func asideRunOf(asked []byte) (run []byte) {
+	_ = uncheckedFieldsOf(asked, func(n protowire.Number, f field) bool {
+		if n == asideRun {
+			run = f.bytes
+		}
+		return n != asideRun
+	})
+	return run
+}
+
+// unfinishedData returns the record of a run that has not ended, nil if it is not there.
+func unfinishedData(tx *bbolt.Tx, id []byte) []byte {
+	if data := tx.Bucket(runsBucket).Get(id); data != nil {
+		return data
+	}
+	return asideRunOf(tx.Bucket(askedBucket).Get(id))
 }
 
 // restoreAsked puts an unfinished run aside again, if the record says so.
-func (c *contents) restoreAsked(key, data []byte) error {
+func (c *contents) restoreAsked(id uuid.UUID, data []byte) error {
 	var stored storedAside
-	if err := decodeFields(key, data, asideFields(&stored)); err != nil || len(key) != len(uuid.UUID{}) {
+	if err := decodeFields(id[:], data, asideFields(&stored)[:asideRun-1]); err != nil {
 		return errDamaged
 	}
-	id := uuid.UUID(key)
 	if !c.queue.Has(id) {
 		return nil
 	}

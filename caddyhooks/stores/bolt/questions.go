@@ -96,6 +96,7 @@ func questionsOf(tx *bbolt.Tx, id uuid.UUID) (all []*engine.Question, err error)
 // putAsked as well.
 func (d *Database) putQuestion(t *transaction, id uuid.UUID, known, question *engine.Question) {
 	key := questionKey(id, question.Number)
+	t.bucket(questionsBucket).FillPercent = questionsFill
 	t.put(questionsBucket, key, seal(key, encodeQuestion(question)))
 	if local.IsOpenForPeople(known) {
 		open := local.OpenKeyOf(id, known)
@@ -104,7 +105,7 @@ func (d *Database) putQuestion(t *transaction, id uuid.UUID, known, question *en
 	}
 	if local.IsOpenForPeople(question) {
 		open := local.OpenKeyOf(id, question)
-		t.put(openBucket, open[:], nil)
+		t.append(openBucket, open[:], nil)
 		d.countOpen(t, 1)
 	}
 	if d.queue.Has(id) {
@@ -112,15 +113,23 @@ func (d *Database) putQuestion(t *transaction, id uuid.UUID, known, question *en
 	}
 }
 
+// questionsFill is how full pages of questions are made. Most questions are newer than all others, and get longer by their answer.
+const questionsFill = 0.75
+
 func (d *Database) countOpen(t *transaction, n int) {
 	d.openQuestions += n
 	t.undo = append(t.undo, func() { d.openQuestions -= n })
 }
 
-// putAsked writes down that an unfinished run has questions, and whether it is put aside.
+// putAsked writes down that an unfinished run has questions, and whether it is put aside. The record of a run that is put aside moves out of
+// runsBucket for good: the larger that bucket is, the more pages have to be written to accept other runs.
 func (d *Database) putAsked(t *transaction, id uuid.UUID) {
-	var stored storedAside
-	if stored.is = d.queue.IsAside(id); stored.is {
+	stored := storedAside{is: d.queue.IsAside(id), run: asideRunOf(t.bucket(askedBucket).Get(id[:]))}
+	moves := stored.is && stored.run == nil
+	if moves {
+		stored.run = t.bucket(runsBucket).Get(id[:])
+	}
+	if stored.is {
 		stored.Aside, _ = d.queue.AsideOf(id)
 		stored.Asked = t.now.Add(stored.Asked.Sub(t.steady))
 		if !stored.Due.IsZero() {
@@ -128,7 +137,11 @@ func (d *Database) putAsked(t *transaction, id uuid.UUID) {
 			stored.Due = t.now.Add(stored.within)
 		}
 	}
-	t.put(askedBucket, id[:], seal(id[:], encodeFields(newEncoder(64+len(stored.For)), asideFields(&stored))))
+	e := newEncoder(64 + len(stored.For) + len(stored.run))
+	t.append(askedBucket, id[:], seal(id[:], encodeFields(e, asideFields(&stored))))
+	if moves {
+		t.delete(runsBucket, id[:])
+	}
 }
 
 // closeQuestions closes the questions of a run that ends at a time, as far as they can be read.

@@ -94,6 +94,8 @@ func writePutAside(b *testing.B, path string, n int) {
 	var ids local.IDs
 	now := time.Now()
 	err = db.Update(func(tx *bbolt.Tx) (err error) {
+		tx.Bucket(askedBucket).FillPercent, tx.Bucket(openBucket).FillPercent = 1, 1 // as the store has it
+		tx.Bucket(questionsBucket).FillPercent = questionsFill
 		put := func(bucket, key, value []byte) { err = errors.Join(err, tx.Bucket(bucket).Put(key, seal(key, value))) }
 		for i := range n {
 			id, idErr := ids.Next(now)
@@ -101,7 +103,6 @@ func writePutAside(b *testing.B, path string, n int) {
 			run := testRun(fmt.Sprint("waiting chat ", i), strings.Repeat("x", 200))
 			run.ID, run.AcceptedAt, run.QueueTime = id.String(), now, time.Hour
 			data, _ := encodeRun(run)
-			put(runsBucket, id[:], data)
 			question := &engine.Question{Kind: engine.AskAgent, State: []byte("a turn"), For: 24 * time.Hour, AskedAt: now}
 			if i%2 == 0 {
 				question.Kind = engine.AskStart
@@ -109,7 +110,8 @@ func writePutAside(b *testing.B, path string, n int) {
 				err = errors.Join(err, tx.Bucket(openBucket).Put(open[:], nil))
 			}
 			put(questionsBucket, questionKey(id, 0), encodeQuestion(question))
-			aside := storedAside{is: true, within: question.For, Aside: local.Aside{Asked: now, Due: now.Add(question.For), For: "The agent works on it."}}
+			aside := storedAside{is: true, within: question.For, run: seal(id[:], data),
+				Aside: local.Aside{Asked: now, Due: now.Add(question.For), For: "The agent works on it."}}
 			put(askedBucket, id[:], encodeFields(newEncoder(64), asideFields(&aside)))
 		}
 		return err

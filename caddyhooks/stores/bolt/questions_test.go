@@ -105,3 +105,49 @@ func TestQuestionsOnAFullDisk(t *testing.T) {
 		t.Errorf("at the end it is %+v", now)
 	}
 }
+
+// TestRunsPutAsideCostNothingToAccept accepts runs beside others that are put aside. No more pages are written than without those, also after the
+// file was opened again.
+func TestRunsPutAsideCostNothingToAccept(t *testing.T) {
+	t.Parallel()
+	const waiting = 100
+	path := filepath.Join(t.TempDir(), "hooks.db")
+	s := newBolt(t, path)
+	pages := func() (n int64) {
+		t.Helper()
+		before := s.db.Stats().TxStats
+		if err := s.Runs().Add(t.Context(), testRun("another chat", "hello"), engine.Terms{}); err != nil {
+			t.Fatal(err)
+		}
+		after := s.db.Stats().TxStats
+		n = after.GetWrite() - before.GetWrite()
+		finishAll(t, s)
+		return n
+	}
+	want := pages()
+	check := func(when string, backlog engine.Backlog) {
+		t.Helper()
+		now, err := s.Runs().Backlog(t.Context())
+		now.Oldest = 0
+		if n := pages(); n != want || err != nil || now != backlog {
+			t.Errorf("%s it takes %d pages to accept a run, want %d; the backlog is %+v, %v", when, n, want, now, err)
+		}
+	}
+	addRuns(t, s, waiting, 50)
+	claims, _, err := s.Runs().Claim(t.Context(), engine.Batch{Max: waiting, Lease: time.Hour})
+	for _, claim := range claims {
+		end := engine.End{Requeue: true, WaitingFor: "x", Question: &engine.Question{Kind: engine.AskStart, For: time.Hour}}
+		_, endErr := s.Runs().End(t.Context(), claim, end, engine.Batch{})
+		err = errors.Join(err, endErr)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("beside runs that are put aside", engine.Backlog{Waiting: waiting})
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = newBolt(t, path)
+	defer s.Close()
+	check("after the file was opened again", engine.Backlog{Waiting: waiting})
+}

@@ -388,7 +388,7 @@ func (s runs) Overdue(ctx context.Context, most int) ([]*engine.Run, time.Durati
 	var overdue []*engine.Run
 	err := s.view(ctx, func(tx *bbolt.Tx) error {
 		for _, id := range ids {
-			data := tx.Bucket(runsBucket).Get(id[:])
+			data := unfinishedData(tx, id[:])
 			if data == nil {
 				continue // it has ended since
 			}
@@ -490,7 +490,7 @@ func (s runs) Get(ctx context.Context, runID string) (*engine.Record, error) {
 		data := tx.Bucket(endedBucket).Get(id[:])
 		ended := data != nil
 		if !ended {
-			if data = tx.Bucket(runsBucket).Get(id[:]); data == nil {
+			if data = unfinishedData(tx, id[:]); data == nil {
 				return engine.ErrNotFound
 			}
 		}
