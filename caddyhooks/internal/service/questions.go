@@ -126,25 +126,30 @@ func (in *Instance) baseURL() string {
 
 // WarnAboutPublicURL logs that agents or people cannot answer, since nobody knows where they reach the hooks.
 func (in *Instance) WarnAboutPublicURL() {
-	const warning = "agents and people have no URL to answer at: set public_url, since the site has no host name"
 	if in.baseURL() != "" {
 		return
 	}
+	if who := in.needsPublicURL(); who != nil {
+		in.Log.Warn("agents and people have no URL to answer at: set public_url, since the site has no host name", who...)
+	}
+}
+
+// needsPublicURL names a runner whose agents answer at a URL, or a hook about which people do, nil if there is none.
+func (in *Instance) needsPublicURL() []zap.Field {
 	runners := in.EngineConfig.Runners
 	for _, name := range slices.Sorted(maps.Keys(runners)) {
 		if runner, ok := runners[name].(interface{ AnswersLater() bool }); ok && runner.AnswersLater() {
-			in.Log.Warn(warning, zap.String("runner", name))
-			return
+			return []zap.Field{zap.String("runner", name)}
 		}
 	}
 	for _, m := range in.Pinned.Mappings {
 		for _, ask := range m.Ask {
 			if _, buttons := in.Rules.Channels[ask.Channel].(engine.QuestionChannel); !buttons {
-				in.Log.Warn(warning, zap.String("hook", m.Name), zap.String("channel", ask.Channel))
-				return
+				return []zap.Field{zap.String("hook", m.Name), zap.String("channel", ask.Channel)}
 			}
 		}
 	}
+	return nil
 }
 
 // checkAskers finds runners that ask people in places where they cannot be asked.
