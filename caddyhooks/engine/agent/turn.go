@@ -9,6 +9,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/account"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/question"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/usage"
 )
 
 // A Runner carries out one turn of the agent loop. Run returns when the turn is over or ctx is done; after that the
@@ -177,6 +178,10 @@ type Reply struct {
 	// Permissions are what the agent asked to be allowed in the turn, and the answers it got. Operators see them, also if Run
 	// returns an error with them.
 	Permissions []account.Permission
+
+	// Usage is what the agent reported of what the turn used, a report for each model, none if it reported nothing. It counts also if
+	// Run returns an error with it. What cannot be right is left to the engine.
+	Usage []usage.Report
 }
 
 // InterruptedError is returned by a Runner whose agent went down in the middle of a turn, through no fault of the turn. What the
