@@ -60,6 +60,38 @@ func (n Number) MarshalJSON() ([]byte, error) {
 	return json.Marshal(string(n))
 }
 
+// NumberOf is a value of a JSON document as a number.
+func NumberOf(value any) (n Number) {
+	if data, err := json.Marshal(value); err == nil {
+		_ = n.UnmarshalJSON(data) // which takes anything
+	}
+	return n
+}
+
+// Plus is a sum of tokens. What is not known of it is left out, and it is nil if nothing is known. If one part cannot be right, the sum
+// cannot be either: it is that part.
+func Plus(parts ...Number) (sum Number) {
+	total := int64(0)
+	for _, part := range parts {
+		if part == nil {
+			continue
+		}
+		n, ok := part.tokens()
+		if !ok {
+			return part
+		}
+		total += n
+		sum = strconv.AppendInt(nil, total, 10)
+	}
+	return sum
+}
+
+// tokens is a number of tokens, if it can be right.
+func (n Number) tokens() (int64, bool) {
+	count, err := strconv.ParseInt(string(n), 10, 64)
+	return count, err == nil && count >= 0 && count <= MaxTokens
+}
+
 // Report is what an agent reports of one model, before anybody has looked at it. Input has to include Cached, and Output Reasoning. It is
 // also how runner http, A2A agents and answers to reply URLs write it. A number that is nil is not known.
 type Report struct {
@@ -76,6 +108,30 @@ func (r *Report) IsEmpty() bool {
 	return r == nil || r.Input == nil && r.Output == nil && r.Cost == nil
 }
 
+// Reports are reports as an agent writes them itself: one, or several in an array. Any JSON is taken. What cannot be a report is one that
+// Read refuses.
+type Reports []Report
+
+// UnmarshalJSON returns no error.
+func (r *Reports) UnmarshalJSON(data []byte) error {
+	*r = nil
+	var items []json.RawMessage
+	if json.Unmarshal(data, &items) != nil || len(items) > MaxModels {
+		items = []json.RawMessage{data}
+	}
+	for _, item := range items {
+		var report Report
+		err := json.Unmarshal(item, &report)
+		switch {
+		case !report.IsEmpty(): // whatever else there is
+			*r = append(*r, report)
+		case err != nil:
+			*r = append(*r, Report{Input: NumberOf(string(item))})
+		}
+	}
+	return nil
+}
+
 // Read returns what was used. The error is for operators, and says what cannot be right; nothing of the report counts then.
 func (r *Report) Read() (use Use, err error) {
 	use.Model = modelName(r.Model)
@@ -90,8 +146,8 @@ func (r *Report) Read() (use Use, err error) {
 		if part.of == nil {
 			continue
 		}
-		n, err := strconv.ParseInt(string(part.of), 10, 64)
-		if err != nil || n < 0 || n > MaxTokens {
+		n, ok := part.of.tokens()
+		if !ok {
 			return Use{}, fmt.Errorf("the agent reported %.40q %s tokens", part.of, part.name)
 		}
 		*part.to = n

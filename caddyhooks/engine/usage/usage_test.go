@@ -3,6 +3,7 @@ package usage_test
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -54,6 +55,66 @@ func TestReportsOfAgents(t *testing.T) {
 	}
 }
 
+func TestReportsAsAgentsWriteThem(t *testing.T) {
+	for written, want := range map[string]string{
+		`{"model":"m","inputTokens":1,"outputTokens":2}`:          `[{m true 1 2 0 0 false 0}]`,
+		`[{"model":"a","inputTokens":1},null,{},{"costUsd":0.5}]`: `[{a true 1 0 0 0 false 0} { false 0 0 0 0 true 500000000}]`,
+		`{"model":5,"inputTokens":1,"else":[]}`:                   `[{ true 1 0 0 0 false 0}]`,
+		`null`:                                                    `[]`,
+		`[]`:                                                      `[]`,
+		`{}`:                                                      `[]`,
+		`{"model":"m","cachedTokens":5}`:                          `[]`,
+		`7`:                                                       `[refused]`,
+		`"free"`:                                                  `[refused]`,
+		`{"model":{}}`:                                            `[refused]`,
+		`[[{"inputTokens":1}],{"inputTokens":-1},{"inputTokens":1}]`:       `[refused refused { true 1 0 0 0 false 0}]`,
+		`[` + strings.Repeat(`{"inputTokens":1},`, usage.MaxModels) + `1]`: `[refused]`,
+	} {
+		var answer struct{ Usage usage.Reports }
+		if err := json.Unmarshal([]byte(`{"usage":`+written+`}`), &answer); err != nil {
+			t.Fatal(written, err)
+		}
+		got := make([]any, 0)
+		for _, report := range answer.Usage {
+			if use, err := report.Read(); err == nil {
+				got = append(got, use)
+			} else {
+				got = append(got, "refused")
+			}
+		}
+		if fmt.Sprint(got) != want {
+			t.Errorf("%s is read as %v", written, got)
+		}
+	}
+}
+
+func TestTokensThatAreTogether(t *testing.T) {
+	for _, tt := range []struct {
+		parts []any
+		want  string
+	}{
+		{nil, "null"},
+		{[]any{nil, nil}, "null"},
+		{[]any{nil, 0}, "0"},
+		{[]any{5, nil, json.Number("1000"), 2.0}, "1007"},
+		{[]any{5, -1, 7}, "-1"},
+		{[]any{5, "7"}, `"7"`},
+		{[]any{5, 1e99}, "1e+99"},
+		{[]any{json.Number("1e2")}, "1e2"},
+		{[]any{5, map[string]any{"a": 1}}, `{"a":1}`},
+		{[]any{usage.MaxTokens, usage.MaxTokens}, "2000000000"}, // which Read refuses
+		{[]any{5, math.NaN()}, "5"},                             // which no document has
+	} {
+		var parts []usage.Number
+		for _, part := range tt.parts {
+			parts = append(parts, usage.NumberOf(part))
+		}
+		if got, err := usage.Plus(parts...).MarshalJSON(); err != nil || string(got) != tt.want {
+			t.Errorf("%v are %s, %v", tt.parts, got, err)
+		}
+	}
+}
+
 func TestUsesOfAModelAreSummedUp(t *testing.T) {
 	one := usage.Use{Model: "b", HasTokens: true, Input: 1, Output: 2, Cached: 1, Reasoning: 1}
 	list := usage.Add(nil, one, usage.Use{Model: "a", HasCost: true, Cost: 5}, one)
@@ -79,6 +140,10 @@ func FuzzReport(f *testing.F) {
 	f.Add([]byte(`{"model":"m","inputTokens":1,"outputTokens":2,"cachedTokens":1,"reasoningTokens":1,"costUsd":0.5}`))
 	f.Add([]byte(`{"inputTokens":[[1]],"costUsd":"\u0000"}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
+		var reports usage.Reports
+		if err := reports.UnmarshalJSON(data); err != nil || len(reports) > usage.MaxModels {
+			t.Errorf("%s is read as %d reports, %v", data, len(reports), err)
+		}
 		var report usage.Report
 		if json.Unmarshal(data, &report) != nil {
 			return

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/usage"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/answers"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/httpcall"
@@ -31,11 +32,12 @@ type completion struct {
 	half     rune   // the first half of a character that the last text ended with, 0 if there is none
 	nextHalf rune   // the same for the document that is being read
 	emit     func(engine.Progress)
+	used     usage.Report
 }
 
 // readCompletion reads a body, in one piece or as a stream of events, whatever its Content-Type is. finished is called when a
-// stream has a finish reason. emit may be nil.
-func readCompletion(body io.Reader, finished func(), emit func(engine.Progress)) (string, error) {
+// stream has a finish reason. emit may be nil. What was used is returned also with an error.
+func readCompletion(body io.Reader, finished func(), emit func(engine.Progress)) (text string, used usage.Report, err error) {
 	r := bufio.NewReader(body)
 	c := &completion{emit: emit}
 	whole, err := startsWhole(r)
@@ -46,10 +48,10 @@ func readCompletion(body io.Reader, finished func(), emit func(engine.Progress))
 	default:
 		err = c.readEvents(r, finished)
 	}
-	if err != nil {
-		return "", err
+	if err == nil {
+		text, err = c.result()
 	}
-	return c.result()
+	return text, c.used, err
 }
 
 // startsWhole reports whether a body starts as a JSON document. Servers answer a request for a stream with one, and vice versa.
@@ -116,6 +118,7 @@ var documentFields = func() *strictjson.Selection {
 			message.Member(reasoning)
 		}
 	}
+	chatUsage.selectFrom(fields)
 	return fields
 }()
 
@@ -209,6 +212,7 @@ func surrogate(data []byte) rune {
 
 // add takes the text out of a document that parse returned: a whole answer or a piece of one.
 func (c *completion) add(document map[string]any) error {
+	chatUsage.read(document, &c.used)
 	if err := documentError(document); err != nil {
 		return c.reported(err)
 	}

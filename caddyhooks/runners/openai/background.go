@@ -47,6 +47,7 @@ func (o *OpenAI) askInBackground(ctx context.Context, turn *engine.Turn) (reply 
 		case err != nil:
 			return reply, err
 		case response.ended():
+			reply.Usage = o.used(turn, response.used)
 			reply.Text, err = response.result(turn.Emit)
 			return reply, err
 		}

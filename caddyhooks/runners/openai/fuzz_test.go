@@ -17,6 +17,7 @@ import (
 func FuzzCompletion(f *testing.F) {
 	for _, body := range []string{
 		saysHello, whole(`{"content":[{"type":"text","text":"a"}]}`, "stop"), whole(`{"content":"\ud83d","refusal":"no"}`, "length"),
+		events(piece("a"), `{"choices":[],"model":"m","usage":{"prompt_tokens":[1],"completion_tokens":1e99,"total_tokens":"x"}}`, "[DONE]"),
 		`{"error":{"message":"no"}}`, `{"error":"no"}`, `{"object":"error"}`, `[]`, "\ufeff{}", "<html>",
 		events(piece("Hel"), piece("lo"), stopPiece, "[DONE]"), strings.ReplaceAll(events(piece("a"), "[DONE]"), "\n", "\r\n"),
 		strings.ReplaceAll(events(piece("a"), "[DONE]"), "\n", "\r"), ": OPENROUTER PROCESSING\n\nevent: error\ndata: x\n\n",
@@ -29,7 +30,7 @@ func FuzzCompletion(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		read := func(r io.Reader) (string, string, error) {
 			var emitted strings.Builder
-			text, err := readCompletion(r, func() {}, func(p engine.Progress) {
+			text, _, err := readCompletion(r, func() {}, func(p engine.Progress) {
 				if p.Text == "" || !utf8.ValidString(p.Text) {
 					t.Errorf("emitted %q", p.Text)
 				}

@@ -109,7 +109,8 @@ type OpenAI struct {
 	more       requestMembers
 	systemFile *watchedText
 	idle       time.Duration
-	formats    *refusedFormats
+	formats    *refusals // of response_format
+	usages     *refusals // of stream_options
 }
 
 // Memory is how the requests of turns under one memory preset differ from others.
@@ -153,7 +154,7 @@ func (o *OpenAI) Uses() (tiers, memoryPresets []string) {
 // Provision sets up the runner.
 func (o *OpenAI) Provision(ctx caddy.Context) (err error) {
 	o.log, o.firstPause = ctx.Logger(), turns.FirstPause
-	o.formats = &refusedFormats{until: make(map[string]time.Time)}
+	o.formats, o.usages = newRefusals(), newRefusals()
 	known := func(text string) string { return caddy.NewReplacer().ReplaceKnown(text, "") }
 	if o.Key != "" {
 		if o.key, err = caddyconf.ResolveToken(o.Key); err != nil {

@@ -14,6 +14,7 @@ type serverPreset struct {
 	modelHeader                  string
 	noHistory, noStream          bool
 	background                   bool // it may have the Responses API, and keep responses
+	dollars                      bool // the cost that it reports is in US dollars
 }
 
 // serverPresets are the presets by name. hermes and openhands follow the documentation of those programs, and were not run
@@ -22,7 +23,7 @@ var serverPresets = map[string]serverPreset{
 	"ollama":     {url: "http://127.0.0.1:11434/v1", model: "llama3.2"},
 	"litellm":    {url: "http://127.0.0.1:4000/v1", background: true},
 	"openai":     {url: "https://api.openai.com/v1", key: "{env.OPENAI_API_KEY}", background: true},
-	"openrouter": {url: "https://openrouter.ai/api/v1", key: "{env.OPENROUTER_API_KEY}", model: "openrouter/auto"},
+	"openrouter": {url: "https://openrouter.ai/api/v1", key: "{env.OPENROUTER_API_KEY}", model: "openrouter/auto", dollars: true},
 	// OpenClaw refuses some words at the beginning of a session key, which the prefix keeps apart from chat ids.
 	"openclaw": {
 		url: "http://127.0.0.1:18789/v1", model: "openclaw", sessionHeader: "x-openclaw-session-key", sessionPrefix: "hooks:",

@@ -22,6 +22,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/usage"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
@@ -38,6 +39,7 @@ type modelRequest struct {
 	messages []byte
 	format   json.RawMessage // of the answer, nil if it is not asked for
 	session  string          // as the server named it, "" if it did not
+	usage    bool            // whether a stream is to tell what was used
 	tries    int
 	sent     atomic.Bool
 }
@@ -74,6 +76,7 @@ func (o *OpenAI) newRequest(ctx context.Context, turn *engine.Turn) (*modelReque
 	if turn.ResponseSchema != nil && !o.formats.refused(r.model) {
 		r.format = o.responseFormat(turn.ResponseSchema)
 	}
+	r.usage = o.streams() && !o.more.streamOptions && !o.usages.refused(r.model)
 	r.messages, err = encodeMessages(o.systemText(turn, past), past, turn.Message)
 	return r, err
 }
@@ -164,8 +167,9 @@ func (o *OpenAI) responseFormat(schema json.RawMessage) json.RawMessage {
 
 // requestMembers are the operator's members of a request, each after a comma.
 type requestMembers struct {
-	format []byte // of the answer, which stands aside for that of a schema
-	others []byte
+	format        []byte // of the answer, which stands aside for that of a schema
+	others        []byte
+	streamOptions bool // whether stream_options is among the others
 }
 
 // errBody quotes nothing: a body may hold a secret.
@@ -207,6 +211,8 @@ func parseMembers(body []byte, reserved *reservedMembers) (members requestMember
 			return members, reserved.errOwn
 		case name == reserved.format:
 			to = &members.format
+		case name == "stream_options":
+			members.streamOptions = true
 		}
 		key, err := turns.EncodeJSON(member.Key)
 		if err != nil {
@@ -232,6 +238,9 @@ func (r *modelRequest) body() ([]byte, error) {
 	body = append(append(body, `{"model":`...), name...)
 	body = append(append(body, `,"messages":`...), r.messages...)
 	body = fmt.Appendf(body, `,"stream":%t`, o.streams())
+	if r.usage {
+		body = append(body, `,"stream_options":{"include_usage":true}`...)
+	}
 	if r.format != nil {
 		body = append(append(body, `,"response_format":`...), r.format...)
 	} else if r.turn.ResponseSchema == nil {
@@ -415,7 +424,10 @@ func (r *modelRequest) read(resp *http.Response, body io.Reader, end context.Can
 			last = time.AfterFunc(afterFinish, func() { end(httpcall.ErrTurnOver) })
 		}
 	}
-	if reply.Text, err = readCompletion(body, finished, r.turn.Emit); err != nil {
+	var used usage.Report
+	reply.Text, used, err = readCompletion(body, finished, r.turn.Emit)
+	reply.Usage = o.used(r.turn, used)
+	if err != nil {
 		err = httpcall.ReadingError(err)
 		var reported *answers.Error
 		if errors.As(err, &reported) && reported.Status != 0 {
@@ -438,8 +450,13 @@ var afterFinish = 5 * time.Second
 
 // mend takes out of the request what the server refused, and reports whether there was such a thing.
 func (r *modelRequest) mend(status int, answer string) bool {
+	refused := status == http.StatusBadRequest || status == http.StatusUnprocessableEntity
 	switch {
-	case r.format != nil && (status == http.StatusBadRequest || status == http.StatusUnprocessableEntity) && namesFormat(answer):
+	case r.usage && refused && namesUsage(answer):
+		r.usage = false
+		r.runner.usages.refuse(r.model)
+		return true
+	case r.format != nil && refused && namesFormat(answer):
 		r.format = nil
 		r.runner.formats.refuse(r.model)
 		return true
@@ -457,22 +474,29 @@ func namesFormat(answer string) bool {
 		strings.Contains(answer, "json_object")
 }
 
-// refusedFormats are the models that refused a response_format not long ago.
-type refusedFormats struct {
+// namesUsage reports whether an error is about stream_options.
+func namesUsage(answer string) bool {
+	return strings.Contains(answer, "stream_options") || strings.Contains(answer, "include_usage")
+}
+
+// refusals are the models that refused a part of a request not long ago.
+type refusals struct {
 	mu    sync.Mutex
 	until map[string]time.Time // by model: those that are configured
 }
 
-// formatPause is how long a model is not asked for a format again.
-const formatPause = 10 * time.Minute
+// refusalPause is how long a model is not asked for the same again.
+const refusalPause = 10 * time.Minute
 
-func (f *refusedFormats) refuse(model string) {
+func newRefusals() *refusals { return &refusals{until: make(map[string]time.Time)} }
+
+func (f *refusals) refuse(model string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.until[model] = time.Now().Add(formatPause)
+	f.until[model] = time.Now().Add(refusalPause)
 }
 
-func (f *refusedFormats) refused(model string) bool {
+func (f *refusals) refused(model string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return time.Now().Before(f.until[model])

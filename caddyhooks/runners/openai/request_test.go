@@ -179,7 +179,7 @@ func TestHeadersAndBodyOfTheOperator(t *testing.T) {
 		t.Fatal(err)
 	}
 	asked := model.last(t)
-	if !strings.HasSuffix(asked.raw, `,"stream":true,"response_format":{"type": "text"},"temperature":0.20,"stop":["<end>"]}`) || asked.path != "/v1/chat/completions?api-version=1" {
+	if !strings.HasSuffix(asked.raw, `,"stream":true,"stream_options":{"include_usage":true},"response_format":{"type": "text"},"temperature":0.20,"stop":["<end>"]}`) || asked.path != "/v1/chat/completions?api-version=1" {
 		t.Errorf("sent %s %s", asked.path, asked.raw)
 	}
 	for name, want := range map[string]string{
@@ -589,7 +589,7 @@ func TestCommentsKeepATurnAlive(t *testing.T) {
 			_, _ = io.WriteString(server, events(piece("Hello"), "[DONE]"))
 			_ = server.Close()
 		}()
-		text, err := readCompletion(quiet.Listen(body), func() {}, nil)
+		text, _, err := readCompletion(quiet.Listen(body), func() {}, nil)
 		if err != nil || text != "Hello" || ctx.Err() != nil {
 			t.Errorf("got %q, %v, %v", text, err, context.Cause(ctx))
 		}

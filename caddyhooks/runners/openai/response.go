@@ -6,6 +6,7 @@ import (
 	"regexp"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/usage"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/answers"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/httpcall"
@@ -18,6 +19,7 @@ type modelResponse struct {
 	problem    any    // its error
 	incomplete string // why it is incomplete
 	output     []any
+	used       usage.Report
 }
 
 // responseFields are the members of a response that matter. The others are checked, and take no memory.
@@ -32,6 +34,7 @@ var responseFields = func() *strictjson.Selection {
 	for _, name := range []string{"type", "text", "refusal"} {
 		content.Member(name)
 	}
+	responseUsage.selectFrom(fields)
 	return fields
 }()
 
@@ -60,6 +63,7 @@ func parseResponse(data []byte) (*modelResponse, error) {
 	details, _ := document["incomplete_details"].(map[string]any)
 	r.incomplete, _ = details["reason"].(string)
 	r.output, _ = document["output"].([]any)
+	responseUsage.read(document, &r.used)
 	return r, nil
 }
 
