@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/usage"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/answers"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/programs"
@@ -134,6 +135,8 @@ type claudeReader struct {
 	emitted int
 	trouble string        // the last call of the model that failed, and is made again
 	result  *claudeResult // the last one
+	used    []usage.Report
+	calls   []usage.Report // of the model, since the last result
 }
 
 type claudeLine struct {
@@ -197,6 +200,7 @@ func (r *claudeReader) line(data []byte) error {
 	case "stream_event":
 		r.trouble = ""
 		r.spoke = true
+		r.noteCall(data)
 		if line.ParentToolUseID == nil {
 			r.event(&line)
 		}
@@ -206,8 +210,96 @@ func (r *claudeReader) line(data []byte) error {
 			result = nil // one that cannot be read is no success
 		}
 		r.result = result
+		r.noteUsage(data)
 	}
 	return nil
+}
+
+// claudeTokens are the tokens of Anthropic's models. Input has none that were read from a cache, or written to one.
+type claudeTokens struct {
+	Input   usage.Number `json:"input_tokens"`
+	Read    usage.Number `json:"cache_read_input_tokens"`
+	Written usage.Number `json:"cache_creation_input_tokens"`
+	Output  usage.Number `json:"output_tokens"`
+	Details struct {
+		Thinking usage.Number `json:"thinking_tokens"`
+	} `json:"output_tokens_details"`
+}
+
+func (t *claudeTokens) report(model string) usage.Report {
+	return usage.Report{
+		Model: model, Input: usage.Plus(t.Input, t.Read, t.Written), Cached: t.Read, Output: t.Output, Reasoning: t.Details.Thinking,
+	}
+}
+
+// claudeModelUse is what was used of one model.
+type claudeModelUse struct {
+	Input    usage.Number `json:"inputTokens"`
+	Read     usage.Number `json:"cacheReadInputTokens"`
+	Written  usage.Number `json:"cacheCreationInputTokens"`
+	Output   usage.Number `json:"outputTokens"`
+	Thinking usage.Number `json:"thinkingTokens"`
+	Cost     usage.Number `json:"costUSD"`
+}
+
+func (u claudeModelUse) report() usage.Report {
+	return usage.Report{
+		Input: usage.Plus(u.Input, u.Read, u.Written), Cached: u.Read, Output: u.Output, Reasoning: u.Thinking, Cost: u.Cost,
+	}
+}
+
+// noteUsage notes what a result tells. The cost and modelUsage are those of the whole conversation, also of what was said in it before.
+// So older versions, which do not tell what was used since the last result, do not tell the cost of a turn that goes on.
+func (r *claudeReader) noteUsage(result []byte) {
+	var told struct {
+		Usage  claudeTokens              `json:"usage"`
+		Since  map[string]claudeModelUse `json:"model_usage_since_last_result"`
+		Models map[string]claudeModelUse `json:"modelUsage"`
+	}
+	_ = json.Unmarshal(result, &told) // of a value of another kind nothing is known
+	r.calls = nil
+	switch {
+	case told.Since != nil:
+		r.addUsed(reportEach(told.Since, claudeModelUse.report)...)
+	case r.p.session == "" && told.Models != nil:
+		r.used = reportEach(told.Models, claudeModelUse.report)
+	default:
+		r.addUsed(told.Usage.report(r.p.model))
+	}
+}
+
+func (r *claudeReader) addUsed(reports ...usage.Report) {
+	for _, report := range reports {
+		if !report.IsEmpty() && len(r.used) < maxReports {
+			r.used = append(r.used, report)
+		}
+	}
+}
+
+// maxReports bounds the reports of a turn. It has several results if agents work in the background.
+const maxReports = 1000
+
+// noteCall notes what a call of the model used, for a turn that ends without a result.
+func (r *claudeReader) noteCall(line []byte) {
+	var told struct {
+		Event struct {
+			Type    string       `json:"type"`
+			Usage   claudeTokens `json:"usage"`
+			Message struct {
+				Model string       `json:"model"`
+				Usage claudeTokens `json:"usage"`
+			} `json:"message"`
+		} `json:"event"`
+	}
+	_ = json.Unmarshal(line, &told)
+	switch last := len(r.calls) - 1; {
+	case told.Event.Type == "message_start" && last+1 < maxReports:
+		if report := told.Event.Message.Usage.report(told.Event.Message.Model); !report.IsEmpty() {
+			r.calls = append(r.calls, report)
+		}
+	case told.Event.Type == "message_delta" && last >= 0 && told.Event.Usage.Output != nil:
+		r.calls[last].Output = told.Event.Usage.Output
+	}
 }
 
 // event tells what Claude Code says while it works. Between two of its messages stands a blank line.
@@ -236,6 +328,7 @@ func (r *claudeReader) event(line *claudeLine) {
 
 func (r *claudeReader) end(exit programExit) presetEnd {
 	end := presetEnd{said: r.trouble}
+	end.reply.Usage = append(r.used, r.calls...)
 	result := r.result
 	if result != nil {
 		end.reply.Permissions = claudePermissions(result.Denials)

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/usage"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/answers"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/programs"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/turns"
@@ -111,6 +113,7 @@ type codexReader struct {
 	failed    bool
 	failure   string
 	emitted   int
+	total     *usage.Report // of the conversation
 }
 
 type codexLine struct {
@@ -145,6 +148,7 @@ func (r *codexReader) line(data []byte) error {
 		}
 	case "turn.completed":
 		r.completed = true
+		r.total = codexUsage(data)
 	case "turn.failed":
 		r.failed, r.failure = true, line.Error.Message
 	case "error": // a try that failed; more may follow
@@ -168,7 +172,8 @@ func (r *codexReader) say(text string) {
 }
 
 func (r *codexReader) end(exit programExit) presetEnd {
-	end := presetEnd{reply: engine.Reply{Session: r.session}, said: r.failure}
+	end := presetEnd{said: r.failure}
+	end.reply.Session, end.reply.Usage = r.used()
 	if exit.how.Code == 0 && r.completed && !r.failed {
 		if end.reply.Text, end.err = checkAnswer(r.answer); end.err != nil {
 			end.err = fmt.Errorf("the answer of Codex: %w", end.err)
@@ -186,6 +191,46 @@ func (r *codexReader) end(exit programExit) presetEnd {
 	end.lostSession = r.session == "" && strings.Contains(exit.stderr, "no rollout found")
 	end.refusedSchema = r.failed && r.said == 0 && r.p.passesSchema() && refusesSchema(r.failure)
 	return end
+}
+
+// codexUsage is what a line tells of the tokens of a conversation.
+func codexUsage(line []byte) *usage.Report {
+	var told struct {
+		Usage struct {
+			Input     usage.Number `json:"input_tokens"`
+			Cached    usage.Number `json:"cached_input_tokens"`
+			Output    usage.Number `json:"output_tokens"`
+			Reasoning usage.Number `json:"reasoning_output_tokens"`
+		} `json:"usage"`
+	}
+	_ = json.Unmarshal(line, &told) // of a value of another kind nothing is known
+	u := told.Usage
+	return &usage.Report{Input: u.Input, Output: u.Output, Cached: u.Cached, Reasoning: u.Reasoning}
+}
+
+// used is the session with what was used in all of it, and what was used in this turn. Codex tells the former alone, and only at the end of
+// a turn that went well. So a turn also counts what failed before it.
+func (r *codexReader) used() (session string, reports []usage.Report) {
+	before := new(usage.Report)
+	if r.p.session != "" && json.Unmarshal([]byte(r.p.before), before) != nil {
+		before = nil // nothing was noted, and it is not known what this turn used
+	}
+	total := r.total
+	if total == nil {
+		total = before
+	} else if before != nil {
+		report := usage.Report{
+			Model: r.p.model, Input: usage.Rest(total.Input, before.Input), Output: usage.Rest(total.Output, before.Output),
+			Cached: usage.Rest(total.Cached, before.Cached), Reasoning: usage.Rest(total.Reasoning, before.Reasoning),
+		}
+		if !report.IsEmpty() {
+			reports = []usage.Report{report}
+		}
+	}
+	if noted, err := json.Marshal(total); r.session != "" && total != nil && err == nil {
+		return r.session + " " + string(noted), reports
+	}
+	return r.session, reports
 }
 
 // refusesSchema reports whether an error of OpenAI's models is about the schema. They take some schemas only, and look at them before

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
@@ -67,6 +68,9 @@ func fuzzPreset(f *testing.F, preset, success string) {
 				}
 			}
 			end := readPreset(preset, p, string(output), exited(int(code), stderr))
+			if strings.ContainsFunc(end.reply.Session, unicode.IsControl) && !strings.ContainsFunc(idOf(end.reply.Session), unicode.IsControl) {
+				t.Errorf("the session is %q", end.reply.Session)
+			}
 			if end.err != nil {
 				if end.reply.Text != "" || strings.ContainsAny(end.err.Error(), "\r\n\x00\x1b") {
 					t.Errorf("got %q and %q", end.reply.Text, end.err)
@@ -93,6 +97,7 @@ func FuzzClaudeOutput(f *testing.F) {
 	f.Add([]byte(strings.Replace(claudeSucceeds, "null", "529", 1)), uint8(1), "")
 	f.Add([]byte(strings.Replace(claudeSucceeds, `"result"`, `"structured_output":{"a":"\ud83d"},"result"`, 1)), uint8(0), "")
 	f.Add([]byte(`{"type":"result","errors":["a"],"permission_denials":[{"tool_name":"Bash"}]}`), uint8(0), "")
+	f.Add([]byte(claudeSays+claudeUsed), uint8(0), "")
 	fuzzPreset(f, "claude", "is_error")
 }
 
@@ -100,5 +105,6 @@ func FuzzCodexOutput(f *testing.F) {
 	f.Add([]byte(codexSays+codexSucceeds), uint8(0), "")
 	f.Add([]byte(codexSays+`{"type":"turn.failed","error":{"message":"invalid_json_schema"}}`), uint8(1), "no rollout found")
 	f.Add([]byte(`{"type":"error","message":"\u001b"}`), uint8(1), "\x1b")
+	f.Add([]byte(codexSays+`{"type":"turn.completed","usage":{"input_tokens":"\u0001","output_tokens":[1e99]}}`), uint8(0), "")
 	fuzzPreset(f, "codex", "turn.completed")
 }

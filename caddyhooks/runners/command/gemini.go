@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/usage"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/answers"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/programs"
@@ -118,6 +119,7 @@ type geminiReader struct {
 	emitted int
 	status  string // of the result
 	failure string
+	used    []usage.Report
 }
 
 type geminiLine struct {
@@ -156,6 +158,7 @@ func (r *geminiReader) line(data []byte) error {
 		}
 	case "result":
 		r.status = line.Status
+		r.used = geminiUsage(data)
 		if line.Error.Message != "" {
 			r.failure = line.Error.Message
 		}
@@ -180,6 +183,26 @@ func (r *geminiReader) say(text string) error {
 	return nil
 }
 
+// geminiUsage is what the result tells of the tokens of each model. What a model thinks is in the total alone.
+func geminiUsage(line []byte) []usage.Report {
+	type modelStats struct {
+		Total  usage.Number `json:"total_tokens"`
+		Input  usage.Number `json:"input_tokens"`
+		Output usage.Number `json:"output_tokens"`
+		Cached usage.Number `json:"cached"`
+	}
+	var told struct {
+		Stats struct {
+			Models map[string]modelStats `json:"models"`
+		} `json:"stats"`
+	}
+	_ = json.Unmarshal(line, &told) // of a value of another kind nothing is known
+	return reportEach(told.Stats.Models, func(m modelStats) usage.Report {
+		thoughts := usage.Rest(m.Total, m.Input, m.Output)
+		return usage.Report{Input: m.Input, Output: usage.Plus(m.Output, thoughts), Cached: m.Cached, Reasoning: thoughts}
+	})
+}
+
 // geminiInput is the exit code for an input that Gemini CLI does not take, such as a session that it does not know.
 const geminiInput = 42
 
@@ -191,6 +214,7 @@ var geminiStatuses = []int{
 
 func (r *geminiReader) end(exit programExit) presetEnd {
 	end := presetEnd{said: r.failure}
+	end.reply.Usage = r.used
 	if r.spoke { // before that there is no conversation to go on with
 		end.reply.Session = r.session
 	}

@@ -7,12 +7,14 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/usage"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/answers"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/models"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/programs"
@@ -59,6 +61,7 @@ type presetTurn struct {
 	*programTurn
 	model    string // "" for the program's own
 	session  string // a UUID: the conversation to go on with, "" for a new one
+	before   string // what the preset noted about that conversation
 	noSchema bool   // the program does not get the schema
 }
 
@@ -87,7 +90,8 @@ func (c *Command) runPreset(ctx context.Context, t *programTurn) (engine.Reply, 
 	if err != nil {
 		return engine.Reply{}, err
 	}
-	p := &presetTurn{programTurn: t, model: c.For(t.turn), session: session}
+	p := &presetTurn{programTurn: t, model: c.For(t.turn)}
+	p.session, p.before, _ = strings.Cut(session, " ")
 	renewed := false
 	if p.session != "" && uuid.Validate(p.session) != nil { // it could be read as an option
 		p.session, renewed = "", true
@@ -147,4 +151,16 @@ func checkAnswer(text string) (string, error) {
 		return "", err
 	}
 	return a.whole()
+}
+
+// reportEach makes reports of models that a program tells of by their names, at most as many as a run may have.
+func reportEach[T any](models map[string]T, of func(T) usage.Report) (reports []usage.Report) {
+	for _, model := range slices.Sorted(maps.Keys(models)) {
+		report := of(models[model])
+		report.Model = model
+		if !report.IsEmpty() && len(reports) < usage.MaxModels {
+			reports = append(reports, report)
+		}
+	}
+	return reports
 }

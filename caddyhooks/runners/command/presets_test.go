@@ -57,6 +57,12 @@ func exited(code int, stderr string) programExit {
 	return programExit{&supervise.Exit{Code: code}, stderr}
 }
 
+// idOf is a session without what is noted about it.
+func idOf(session string) string {
+	id, _, _ := strings.Cut(session, " ")
+	return id
+}
+
 func memoryTurn() *presetTurn {
 	turn := agentTurn("Hello")
 	turn.MemoryPreset, turn.Chat = "general_chat", &runnertest.Chat{}
@@ -112,7 +118,7 @@ func TestSuccessIsWhatTheProgramSaysItIs(t *testing.T) {
 			case !test.fails && (end.err != nil || end.reply.Text != test.want):
 				t.Errorf("got %q, %v, want %q", end.reply.Text, end.err, test.want)
 			}
-			if end.reply.Session != test.session || end.lostSession || end.refusedSchema {
+			if idOf(end.reply.Session) != test.session || end.lostSession || end.refusedSchema {
 				t.Errorf("got %+v", end)
 			}
 			var unavailable *engine.UnavailableError
@@ -346,7 +352,7 @@ func TestLostSessionIsMadeAnew(t *testing.T) {
 			sent := 0
 			turn.Sent = func() { sent++ }
 			reply, err := c.Run(t.Context(), turn)
-			if err != nil || reply.Text != "Hello" || reply.Session != session || !reply.SessionRenewed || sent != 1 {
+			if err != nil || reply.Text != "Hello" || idOf(reply.Session) != session || !reply.SessionRenewed || sent != 1 {
 				t.Errorf("got %+v, %v, sent %d times", reply, err, sent)
 			}
 			if starts := readFile(t, out, "starts"); starts != "start\nstart\n" {
