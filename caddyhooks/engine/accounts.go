@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/account"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/usage"
 )
 
 // What callers, runners and stores use of package account.
@@ -44,24 +45,35 @@ func phaseOf(turn *Turn) Phase {
 type replyNotes struct {
 	sessionRenewed bool
 	permissions    *account.Permissions
+	spending       *usage.Spending
 }
 
-func newReplyNotes(runner Runner) *replyNotes {
-	return &replyNotes{permissions: account.NewPermissions(redactOf(runner))}
+func newReplyNotes(config *Config, runner Runner) *replyNotes {
+	return &replyNotes{permissions: account.NewPermissions(redactOf(runner)), spending: usage.NewSpending(config.Price)}
 }
 
-// add notes what a reply tells, also one that came with an error. Repairs have no session.
-func (n *replyNotes) add(turn *Turn, reply *Reply) {
+// add notes what a reply tells, also one that came with an error, and returns what the turn has used. Repairs have no session.
+func (n *replyNotes) add(turn *Turn, reply *Reply) (used []Use) {
 	if turn.Repair == 0 && reply.SessionRenewed {
 		n.sessionRenewed = true
 	}
 	n.permissions.Add(reply.Permissions)
+	return n.spending.Add(reply.Usage)
 }
 
 // complete adds what was noted to an outcome.
 func (n *replyNotes) complete(outcome *Outcome) {
 	outcome.SessionRenewed = n.sessionRenewed
 	n.permissions.Note(&outcome.Account)
+	outcome.Usage, outcome.Account.UsageRefused = n.spending.All(), n.spending.Refused()
+}
+
+// spent is what the attempt has used, for the ledger of the store.
+func (p *workerPool) spent(a *attempt) []LedgerEntry {
+	if a.notes == nil {
+		return nil
+	}
+	return a.notes.spending.Entries(a.claim.Run.Hook, a.config.runnerOf(a.claim.Run), &p.models)
 }
 
 // completeSteps adds the wait in the queue to the steps of a record, and the turns of a run that is carried out by this engine.

@@ -20,6 +20,7 @@ type aside struct {
 	Renewed     bool         `json:",omitempty"` // Reply.SessionRenewed
 	Permissions []Permission `json:",omitempty"`
 	More        int          `json:",omitempty"` // permissions that are not kept
+	Usage       []Use        `json:",omitempty"` // of the turns so far
 	Outcome     *Outcome     `json:",omitempty"` // of AskDeliver: the end of the run, if the answer may be sent
 }
 
@@ -145,11 +146,13 @@ func (p *workerPool) judge(ctx context.Context, a *attempt, q *Question, before 
 			Message: fmt.Sprintf("The agent took the run on, and did not answer within %v.", q.For),
 			Account: Account{Reason: fmt.Sprintf("the agent took the run on, and did not answer within %v", q.For)}}}
 	case q.Kind == AskAgent && answer.Error != "":
+		a.notes.spending.AddJSON(answer.Usage)
 		return agentFailed(answer)
 	case q.Kind == AskAgent:
 		a.steps.Complete(len(answer.Text), answer.At)
 		a.recorded = append(a.recorded, answer.Text)
-		p.metrics().TurnEnded(a.claim.Run, a.config.runnerOf(a.claim.Run), len(a.recorded)-1, max(0, answer.At.Sub(q.AskedAt)), nil)
+		used := a.notes.spending.AddJSON(answer.Usage)
+		p.metrics().TurnEnded(a.claim.Run, a.config.runnerOf(a.claim.Run), len(a.recorded)-1, max(0, answer.At.Sub(q.AskedAt)), used, nil)
 	case inVain && answer.Text == "": // AskInput
 		p.abandon(a.config, a.claim.Run, before.TakenOn)
 		return verdict{outcome: &Outcome{Status: Failed, Failure: RunnerFailed,
@@ -210,6 +213,7 @@ func (a *attempt) restore(before *aside) {
 	a.steps.Restore(before.Steps)
 	a.notes.sessionRenewed = before.Renewed
 	a.notes.permissions.Restore(before.Permissions, before.More)
+	a.notes.spending.Restore(before.Usage)
 }
 
 // aside is what the attempt has come to.
@@ -217,7 +221,7 @@ func (a *attempt) aside() *aside {
 	var noted Account
 	a.notes.permissions.Note(&noted)
 	return &aside{Replies: a.replies, Steps: a.steps.SoFar(), Renewed: a.notes.sessionRenewed, Permissions: noted.Permissions,
-		More: noted.MorePermissions}
+		More: noted.MorePermissions, Usage: a.notes.spending.All()}
 }
 
 // encode writes it down.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/usage"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/memory"
 )
 
@@ -345,12 +346,18 @@ func TestRepairsGoTheSameWay(t *testing.T) {
 		submit(t, e, run)
 		for n, text := range []string{"no JSON", "{}", `{"a":1}`} {
 			synctest.Wait()
-			if _, err := e.AnswerForAgent(t.Context(), engine.QuestionID(run.ID, n), engine.Answer{Text: text, Via: engine.AnsweredByAgent}); err != nil {
+			if _, err := e.AnswerForAgent(t.Context(), engine.QuestionID(run.ID, n), engine.Answer{Text: text, Via: engine.AnsweredByAgent,
+				Usage: fmt.Appendf(nil, `[{"model":"m","inputTokens":%d}]`, n+1)}); err != nil {
 				t.Fatalf("answer %d: %v", n, err)
 			}
 		}
 		synctest.Wait()
 		record := found(t, e, run)
+		used := engine.Use{Model: "m", HasTokens: true, Input: 1 + 2 + 3}
+		if costs, err := e.Costs(t.Context(), time.Hour); err != nil || !slices.Equal(record.Outcome.Usage, []engine.Use{used}) ||
+			len(costs) != 1 || costs[0].Use.Input != used.Input {
+			t.Errorf("the run used %+v, and %+v was spent: %v", record.Outcome.Usage, costs, err)
+		}
 		if record.Status != engine.Completed || string(record.Outcome.JSON) != `{"a":1}` || record.Outcome.Repairs != 2 {
 			t.Errorf("the run is %+v", record)
 		}
@@ -443,7 +450,7 @@ func TestAnAnswerThatSomebodyHasToApprove(t *testing.T) {
 				if turn.Emit != nil {
 					t.Error("the answer can be followed before anybody agreed")
 				}
-				return engine.Reply{Text: turn.Message}, nil
+				return engine.Reply{Text: turn.Message, Usage: []usage.Report{{Cost: usage.Number("2")}}}, nil
 			})
 			e, service := startAside(t, followed, &questioner{beforeDelivery: &engine.Question{Text: "send it?", Choices: []string{engine.Yes, engine.No}}})
 			run := newRun("chat", "hello")
@@ -460,6 +467,10 @@ func TestAnAnswerThatSomebodyHasToApprove(t *testing.T) {
 			}
 			synctest.Wait()
 			record, lines := found(t, e, run), service.lines()
+			if costs, err := e.Costs(t.Context(), time.Hour); err != nil || usage.Sum(record.Outcome.Usage).Cost != 2*usage.Dollar ||
+				len(costs) != 1 || costs[0].Use.Cost != 2*usage.Dollar {
+				t.Errorf("the run used %+v, and %+v was spent: %v", record.Outcome.Usage, costs, err)
+			}
 			if sent && (record.Status != engine.Completed || !slices.Equal(lines, []string{"send hello"})) {
 				t.Errorf("the run is %+v, the chat has %q", record, lines)
 			}

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/starts"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/usage"
 )
 
 // Config is what an engine works with. It is replaced as a whole when the configuration is reloaded.
@@ -28,8 +29,9 @@ type Config struct {
 	Metrics       Metrics // nil if nobody counts
 	Traces        Traces  // nil if nobody traces
 	Announcer     Announcer
-	Progress      ProgressTeller // nil if no chat is told
-	Questions     Questioner     // nil if nobody is asked
+	Progress      ProgressTeller                  // nil if no chat is told
+	Questions     Questioner                      // nil if nobody is asked
+	Price         func(model string) *usage.Price // of a model, nil if it is not known; may be nil
 	Log           *zap.Logger
 }
 

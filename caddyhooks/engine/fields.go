@@ -10,7 +10,7 @@ type Field[T any] struct {
 // MaxFields is how many numbers there can be. A larger one only needs another constant here.
 const MaxFields = 128
 
-// RunFields are the fields of a run. Never reuse a number or a name. The next free number is 64; bolt uses what is missing.
+// RunFields are the fields of a run. Never reuse a number or a name. The next free number is 66; bolt uses what is missing.
 var RunFields = []Field[Run]{
 	{1, "", func(r *Run) any { return &r.ChatID }},
 	{2, "", func(r *Run) any { return &r.Hook }},
@@ -70,5 +70,7 @@ var EndFields = []Field[Record]{
 	{58, "sessionRenewed", func(r *Record) any { return &r.Outcome.SessionRenewed }},
 	{59, "permissions", func(r *Record) any { return &r.Outcome.Account.Permissions }},
 	{60, "morePermissions", func(r *Record) any { return &r.Outcome.Account.MorePermissions }},
+	{64, "usage", func(r *Record) any { return &r.Outcome.Usage }},
+	{65, "usageRefused", func(r *Record) any { return &r.Outcome.Account.UsageRefused }},
 	{47, "steps", func(r *Record) any { return &r.Steps }},
 }

@@ -111,7 +111,7 @@ func (p *workerPool) expireFolded(claim *Claim) (found bool) {
 	if len(overdue) == 0 {
 		return false
 	}
-	p.ends.putBack(claim, Session{})
+	p.ends.putBack(claim, End{Requeue: true})
 	for _, run := range overdue {
 		_ = p.ends.withdraw(run, p.runners.expired(run)) // a store that fails is in the log; the run will be found again
 	}

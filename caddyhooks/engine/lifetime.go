@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/starts"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/usage"
 )
 
 // lifetime is how far an engine is with its end.
@@ -47,6 +48,7 @@ type node struct {
 	*lifetime
 	store  *guardedStore
 	pauses *starts.Pauses
+	models usage.Models
 }
 
 func newNode(store Store) *node {

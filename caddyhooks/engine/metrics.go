@@ -15,8 +15,8 @@ type Metrics interface {
 	RunEnded(run *Run, outcome Outcome, took time.Duration)
 
 	// TurnEnded is called for each call of a runner, failures included. repair counts the repairs of a run from 1; 0 is the
-	// turn itself.
-	TurnEnded(run *Run, runner string, repair int, took time.Duration, err error)
+	// turn itself. used is what the agent reported of it.
+	TurnEnded(run *Run, runner string, repair int, took time.Duration, used []Use, err error)
 
 	// DeliveryAttempted is called for each attempt at a delivery. Its status tells what comes of it: it is delivered, it is dead, or it is
 	// pending and will be tried again. took is 0 if it was given up without another attempt.
@@ -35,14 +35,14 @@ type Metrics interface {
 // NoMetrics counts nothing.
 type NoMetrics struct{}
 
-func (NoMetrics) RunAccepted(*Run)                                  {}
-func (NoMetrics) RunTakenOn(*Run, time.Duration)                    {}
-func (NoMetrics) RunEnded(*Run, Outcome, time.Duration)             {}
-func (NoMetrics) TurnEnded(*Run, string, int, time.Duration, error) {}
-func (NoMetrics) DeliveryAttempted(*Delivery, time.Duration, error) {}
-func (NoMetrics) RequestIgnored(string)                             {}
-func (NoMetrics) ChallengeAnswered(string)                          {}
-func (NoMetrics) StoreCommitted(int, time.Duration)                 {}
+func (NoMetrics) RunAccepted(*Run)                                         {}
+func (NoMetrics) RunTakenOn(*Run, time.Duration)                           {}
+func (NoMetrics) RunEnded(*Run, Outcome, time.Duration)                    {}
+func (NoMetrics) TurnEnded(*Run, string, int, time.Duration, []Use, error) {}
+func (NoMetrics) DeliveryAttempted(*Delivery, time.Duration, error)        {}
+func (NoMetrics) RequestIgnored(string)                                    {}
+func (NoMetrics) ChallengeAnswered(string)                                 {}
+func (NoMetrics) StoreCommitted(int, time.Duration)                        {}
 
 // Announcer is told of what others may want to act on. Its methods must not block.
 type Announcer interface {

@@ -36,7 +36,7 @@ func (c *counted) RunEnded(run *engine.Run, outcome engine.Outcome, took time.Du
 func (c *counted) RunTakenOn(run *engine.Run, waited time.Duration) {
 	c.add("taken on %s after %s", run.Message, waited)
 }
-func (c *counted) TurnEnded(run *engine.Run, runner string, repair int, took time.Duration, err error) {
+func (c *counted) TurnEnded(run *engine.Run, runner string, repair int, took time.Duration, _ []engine.Use, err error) {
 	c.add("turn of %s by %s, repair %d, after %s, failed %t", run.Message, runner, repair, took, err != nil)
 }
 func (c *counted) DeliveryAttempted(d *engine.Delivery, took time.Duration, err error) {

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/usage"
 )
 
 // asking is a runner whose agent asks for permissions, has lost its session, and then does as the message says.
@@ -23,6 +24,10 @@ var asking = runnerFunc(func(ctx context.Context, turn engine.Turn) (engine.Repl
 	reply := engine.Reply{Text: turn.Message, SessionRenewed: true, Permissions: []engine.Permission{
 		{Kind: "read", Title: "Read a file", Answer: "allowed"},
 		{Kind: "execute", Title: fmt.Sprint("make ", turn.Repair), Answer: "rejected"},
+	}, Usage: []usage.Report{
+		{Model: "small", Input: usage.Number("100"), Output: usage.Number("10")},
+		{Model: "large", Input: usage.Number("-1"), Cost: usage.Number("5")},
+		{Cost: usage.Number("0.25")},
 	}}
 	switch turn.Message {
 	case "fail":
@@ -37,7 +42,7 @@ var asking = runnerFunc(func(ctx context.Context, turn engine.Turn) (engine.Repl
 	return reply, nil
 })
 
-func TestWhatAnAgentAskedForIsKeptHoweverTheRunEnds(t *testing.T) {
+func TestWhatAnAgentAskedForAndUsedIsKeptHoweverTheRunEnds(t *testing.T) {
 	for name, tc := range map[string]struct {
 		message string
 		change  func(*engine.Run)
@@ -62,6 +67,12 @@ func TestWhatAnAgentAskedForIsKeptHoweverTheRunEnds(t *testing.T) {
 				core, logs := observer.New(zap.InfoLevel)
 				c := config(asking)
 				c.Log = zap.New(core)
+				c.Price = func(model string) *usage.Price {
+					if model == "small" {
+						return &usage.Price{Input: 1, Output: 2}
+					}
+					return nil
+				}
 				e := start(t, c)
 				run := newRun("chat", tc.message)
 				if tc.change != nil {
@@ -84,6 +95,17 @@ func TestWhatAnAgentAskedForIsKeptHoweverTheRunEnds(t *testing.T) {
 				}
 				if got := outcome.Account.Permissions; !slices.Equal(got, want) {
 					t.Errorf("the permissions are\n%v\nwant\n%v", got, want)
+				}
+				turns := int64(tc.repairs + 1)
+				used := []engine.Use{{HasCost: true, Cost: turns * usage.Dollar / 4},
+					{Model: "small", HasTokens: true, Input: turns * 100, Output: turns * 10, HasCost: true, Cost: turns * 120_000}}
+				if !slices.Equal(outcome.Usage, used) || outcome.Account.UsageRefused != `the agent reported "-1" input tokens` {
+					t.Errorf("the usage is %+v, refused: %s", outcome.Usage, outcome.Account.UsageRefused)
+				}
+				costs, err := e.Costs(t.Context(), time.Hour)
+				if err != nil || len(costs) != 2 || costs[0].Use != used[0] || costs[1].Model != "small" || costs[1].Use.Input != used[1].Input ||
+					costs[1].Hook != run.Hook || costs[1].Runner != "default" || costs[1].Runs != 1 {
+					t.Errorf("the costs are %+v, %v", costs, err)
 				}
 				if lines := logs.FilterMessage("run finished").FilterField(zap.Bool("session_renewed", true)); lines.Len() != 1 {
 					t.Errorf("the log has %v", logs.All())

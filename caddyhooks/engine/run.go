@@ -159,7 +159,8 @@ type Outcome struct {
 
 	SessionRenewed bool // the agent had lost the conversation of the chat, and the turn began another one
 
-	Account Account // for operators alone
+	Usage   []Use   // what the agent reported for the turns of the run, by model; for operators alone
+	Account Account // likewise
 }
 
 // Failure tells apart the ways in which a run fails, for callers that act on them.

@@ -30,10 +30,10 @@ func (n *runEnds) newEnd(runs []*Run, outcome Outcome) End {
 }
 
 // putBack lets another node, or the next start, carry out a run.
-func (n *runEnds) putBack(claim *Claim, session Session) {
+func (n *runEnds) putBack(claim *Claim, end End) {
 	ctx, stop := n.store.context()
 	defer stop()
-	_, err := n.store.Runs().End(ctx, claim, End{Requeue: true, Session: session}, Batch{})
+	_, err := n.store.Runs().End(ctx, claim, end, Batch{})
 	n.store.writes.Note(writeBack, err)
 	if err != nil {
 		n.store.failed("putting a run back failed", err, zap.String("run_id", claim.Run.ID))
@@ -168,6 +168,7 @@ func (n *runEnds) cancel(run *Run, outcome Outcome) error {
 		if err != nil {
 			return err
 		}
+		outcome.Usage = usedBefore(questions)
 		err = n.withdraw(run, outcome, questions...)
 		if err == nil {
 			n.abandonAll(run, questions)
@@ -210,6 +211,15 @@ func (n *runEnds) abandonAll(run *Run, open []*Question) {
 			n.abandon(n.config(), run, before.TakenOn)
 		}
 	}
+}
+
+// usedBefore is what a run had used when it was put aside for a question.
+func usedBefore(open []*Question) []Use {
+	var before aside
+	if len(open) > 0 {
+		_ = json.Unmarshal(open[len(open)-1].State, &before) // an unreadable one tells nothing
+	}
+	return before.Usage
 }
 
 // withdraw ends a run that is queued, or put aside for questions that are closed with it. ErrClaimLost says that it is neither.

@@ -1,6 +1,9 @@
 package engine
 
-import "github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/storage"
+import (
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/storage"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/usage"
+)
 
 // What callers and stores use of package storage.
 type (
@@ -34,7 +37,15 @@ type (
 	Backup        = storage.Backup
 )
 
-// Those of its constants and errors.
+// What they use of package usage.
+type (
+	Use         = usage.Use
+	UsageReport = usage.Report
+	Ledger      = usage.Ledger
+	LedgerEntry = usage.Entry
+)
+
+// Constants and errors of package storage.
 const (
 	KeptChanges     = storage.KeptChanges
 	MaxDocument     = storage.MaxDocument

@@ -13,7 +13,7 @@ import (
 )
 
 // A Store keeps runs with their questions and deliveries until they are pruned, idempotency keys, the sessions of chats, the live settings
-// with their last changes, documents, and what was counted in the last minutes.
+// with their last changes, documents, what was counted in the last minutes, and what runs cost.
 //
 // Several nodes may work on the same data: each opens it and gets a Store of its own. Any node accepts runs, claims them,
 // ends them and sends deliveries; Watch tells a node about changes that other nodes made. All times are those of one
@@ -45,13 +45,14 @@ type Store interface {
 	Documents() Documents
 	Questions() Questions
 	Minutes() Minutes
+	Ledger() Ledger
 	Watch() Watch
 	Streams() Streams
 
 	// Prune forgets ended runs and keys that are older than the limits allow, a bounded number of them, and reports whether
 	// there are more. Runs with pending deliveries stay, and runs with a delivery that was given up lately. What ended runs
 	// were told is forgotten when it is older than the limits or the run itself allow, and if there is too much of it, the
-	// oldest first. A session is forgotten when no run has named it for as long as ended runs are kept. When two nodes prune at
+	// oldest first. So are entries of the ledger that are kept no longer. A session is forgotten when no run has named it for as long as ended runs are kept. When two nodes prune at
 	// the same time, one of them may find nothing to do.
 	Prune(ctx context.Context, limits Limits) (more bool, err error)
 
@@ -98,7 +99,7 @@ type Runs interface {
 
 	// End ends a run or, if end.Requeue is set, puts it back to the head of its chat as if it had not been started, possibly
 	// to wait there. With end.Interrupted its start counts, it is not overdue, and Resume does not end its wait. It stores the run's
-	// deliveries and its session, and claims the next batch, all in one step. The claim tells which run, and by what right: a claim without a
+	// deliveries and its session, adds what it spent to the ledger, and claims the next batch, all in one step. The claim tells which run, and by what right: a claim without a
 	// token is for a run that is queued. ErrClaimLost says that the claim does not hold, or that the run is not queued, and then nothing was
 	// done. An End that is repeated with the same token, since its answer was lost, does nothing and returns nil. claim.Run is the whole run,
 	// as Claim or Get gave it out; its input is kept for as long as its History says. The next batch may hold the run that was requeued.
@@ -264,6 +265,9 @@ type End struct {
 	// With Requeue: its turn was under way and was cut off, so that this start counts. The run does not wait for its runner any more.
 	Interrupted bool
 
+	// What the turns under this claim have used. It is added to the ledger.
+	Spent []LedgerEntry
+
 	// If it has an ID: the next turn of the runner in the chat of the run goes on with it.
 	Session Session
 
@@ -292,6 +296,7 @@ func (c *Claim) NoteFold(record *Record) {
 		record.Folded = 1 + len(c.Folded)
 	default:
 		record.FoldedInto = c.Run.ID
+		record.Outcome.Usage = nil // of the turn, which counts for the first
 	}
 }
 

@@ -19,7 +19,7 @@ type Traces interface {
 	RunAgain(ctx context.Context, earlier *Run) (traceParent string, end func(failure string))
 
 	// TurnBegins is called before each call of a runner, if one of its runs has a trace parent. The runner is told the new one.
-	TurnBegins(call TracedCall) (traceParent string, end func(failure string))
+	TurnBegins(call TracedCall) (traceParent string, end func(used []Use, failure string))
 
 	// DeliveryBegins is called before each attempt at a delivery of a run that has a trace parent. The receiver is told the new
 	// one. When the span ends, d tells how the attempt went.
@@ -73,10 +73,10 @@ func (c *configs) traceAgain(ctx context.Context, run, earlier *Run) (end func(e
 }
 
 // traceTurn begins the span of a call of a runner, which is told about it.
-func (c *configs) traceTurn(ctx context.Context, claim *Claim, turn *Turn, runner string, try int) (end func(error)) {
+func (c *configs) traceTurn(ctx context.Context, claim *Claim, turn *Turn, runner string, try int) (end func([]Use, error)) {
 	traces := c.traces()
 	if traces == nil {
-		return notTraced
+		return func([]Use, error) {}
 	}
 	for run := range claim.eachRun {
 		if run.TraceParent == "" {
@@ -86,9 +86,9 @@ func (c *configs) traceTurn(ctx context.Context, claim *Claim, turn *Turn, runne
 			Runs: claim.runs(), Runner: runner, Attempt: claim.Attempt, Try: try, Repair: turn.Repair, Tier: turn.Tier,
 		})
 		turn.TraceParent = traceParent
-		return func(err error) { endSpan(turnFailure(ctx, err)) }
+		return func(used []Use, err error) { endSpan(used, turnFailure(ctx, err)) }
 	}
-	return notTraced
+	return func([]Use, error) {}
 }
 
 // notTraced is the end of a span that is not there.

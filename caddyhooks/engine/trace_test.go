@@ -34,9 +34,9 @@ func (d *drawn) RunAgain(_ context.Context, earlier *engine.Run) (string, func(s
 	return "00-again-span-01", func(failure string) { d.add("again %s: %s", earlier.Message, failure) }
 }
 
-func (d *drawn) TurnBegins(call engine.TracedCall) (string, func(string)) {
+func (d *drawn) TurnBegins(call engine.TracedCall) (string, func([]engine.Use, string)) {
 	name := fmt.Sprintf("turn %s by %s %d.%d.%d", call.Runs[0].Message, call.Runner, call.Attempt, call.Repair, call.Try)
-	return "span of " + name, func(failure string) { d.add("%s: %s", name, failure) }
+	return "span of " + name, func(_ []engine.Use, failure string) { d.add("%s: %s", name, failure) }
 }
 
 func (d *drawn) DeliveryBegins(_ *engine.Run, delivery *engine.Delivery) (string, func(string)) {

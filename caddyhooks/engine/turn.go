@@ -176,18 +176,18 @@ func (p *workerPool) turn(ctx context.Context, a *attempt, turn Turn) (reply Rep
 		}
 		ended := p.traceTurn(ctx, claim, &turn, name, tries)
 		reply, err := p.runners.call(ctx, name, runner, turn)
+		used := a.notes.add(&turn, &reply)
 		var takenOn *TakenOnError
 		if errors.As(err, &takenOn) {
-			ended(nil)
+			ended(used, nil)
 		} else {
-			ended(err)
-			p.metrics().TurnEnded(run, name, turn.Repair, time.Since(start), err)
+			ended(used, err)
+			p.metrics().TurnEnded(run, name, turn.Repair, time.Since(start), used, err)
 		}
 		closeWriter()
 		if turn.Repair == 0 {
 			a.chat.name(reply.Session)
 		}
-		a.notes.add(&turn, &reply)
 		var unavailable *UnavailableError
 		if turn.Repair == 0 && claim.Attempt == 1 && turn.TakenOn == "" && !errors.As(err, &unavailable) {
 			p.noteTakenOn(claim, start.Sub(a.began))

@@ -136,7 +136,7 @@ func (p *workerPool) carryOut(config *Config, fresh *freshClaim) (next *freshCla
 	var progress TurnProgress
 	var v verdict
 	if !hopeless {
-		a.notes = newReplyNotes(config.Runners[config.runnerOf(run)])
+		a.notes = newReplyNotes(config, config.Runners[config.runnerOf(run)])
 		if v = p.goOn(ctx, a); v.outcome != nil {
 			outcome = *v.outcome
 			a.notes.complete(&outcome)
@@ -158,7 +158,7 @@ func (p *workerPool) carryOut(config *Config, fresh *freshClaim) (next *freshCla
 		return nil
 	}
 	if errors.Is(err, ErrStopping) && !p.onlyForCallerHere(claim) {
-		p.ends.putBack(claim, chat.session())
+		p.ends.putBack(claim, End{Requeue: true, Session: chat.session(), Spent: p.spent(a)})
 		p.turns.tell(run.ID, outcome)
 		return nil
 	}
@@ -171,7 +171,7 @@ func (p *workerPool) carryOut(config *Config, fresh *freshClaim) (next *freshCla
 		}
 	}
 	if goesBack {
-		end.Session = chat.session()
+		end.Session, end.Spent = chat.session(), p.spent(a)
 		next, err := p.storeEnd(config, fresh, end)
 		switch {
 		case err == nil:
@@ -195,6 +195,7 @@ func (p *workerPool) carryOut(config *Config, fresh *freshClaim) (next *freshCla
 		progress.Fill(end.Deliveries)
 	}
 	end.Unstarted, end.Steps, end.Session = hopeless || v.unstarted, steps.SoFar(), chat.session()
+	end.Spent = p.spent(a)
 	next, storeErr := p.storeEnd(config, fresh, end)
 	if errors.Is(storeErr, ErrClaimLost) {
 		config.Log.Warn("run outcome dropped; another node has the run", zap.String("run_id", run.ID))

@@ -10,7 +10,7 @@ import (
 )
 
 // Account is what operators are told about the end of a run. Callers, callbacks and channels are not: it may show the inside
-// of a runner. All of it is at most 4 KiB, without the permissions.
+// of a runner. All of it is at most 4.25 KiB, without the permissions.
 type Account struct {
 	CancelledBy      string   // who or what cancelled the run
 	Reason           string   // why it did not complete, in a sentence, unless it was cancelled
@@ -20,13 +20,16 @@ type Account struct {
 	// What the agent asked to be allowed in the turns of the last attempt, the first 32 of them, and how many there were besides.
 	Permissions     []Permission
 	MorePermissions int
+
+	UsageRefused string // why a report of what the run used does not count, of the last one
 }
 
-// How many bytes of an Account there can be, 4 KiB in all.
+// How many bytes of an Account there can be, 4.25 KiB in all.
 const (
 	MaxReason           = 512
 	MaxLastAnswer       = 1792
 	maxCancelledBy      = 256
+	maxUsageRefused     = 256
 	maxValidationErrors = 1536
 	maxValidationError  = 256 // of one of them
 )
@@ -72,12 +75,13 @@ func (a Account) Bounded() Account {
 	a.Reason = oneline.Of(a.Reason, MaxReason)
 	a.LastAnswer = excerpt(a.LastAnswer, MaxLastAnswer)
 	a.ValidationErrors = Redact(nil).lines(a.ValidationErrors)
+	a.UsageRefused = oneline.Of(a.UsageRefused, maxUsageRefused)
 	return a
 }
 
 // Size is how many bytes it has.
 func (a *Account) Size() int {
-	size := len(a.CancelledBy) + len(a.Reason) + len(a.LastAnswer)
+	size := len(a.CancelledBy) + len(a.Reason) + len(a.LastAnswer) + len(a.UsageRefused)
 	for _, text := range a.ValidationErrors {
 		size += len(text)
 	}

@@ -69,6 +69,8 @@ type Answer struct {
 	By    string    // who gave it, for operators
 	Via   string    // how: AnsweredBy…
 	At    time.Time // set by the store
+
+	Usage []byte // of an agent: what the turn used, as it reported it, in JSON
 }
 
 // How a question was answered.

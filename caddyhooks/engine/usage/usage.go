@@ -217,3 +217,6 @@ func Sum(list []Use) (sum Use) {
 
 // Tokens are those in both directions.
 func (u Use) Tokens() int64 { return u.Input + u.Output }
+
+// Dollars is the cost in US dollars, for those who show it.
+func (u Use) Dollars() float64 { return float64(u.Cost) / Dollar }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/usage"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/observe"
@@ -155,7 +156,7 @@ func (q *hookRequest) checkQuestionToken(r *http.Request, who questions.Who, id 
 		Message: "The token is not the one of this question.", Reason: "the token of a question is wrong"}
 }
 
-var replyMembers = strictjson.Members("text", "error", "progress")
+var replyMembers = strictjson.Members("text", "error", "progress", "usage")
 
 // parseReply reads what an agent sends: a text, an error, or how far it has come. With pushed it is news of a task as A2A has it; the
 // answer is nil if the agent is still at work.
@@ -194,6 +195,11 @@ func parseReply(body []byte, pushed bool) (answer *engine.Answer, progress strin
 		return nil, progress, nil
 	}
 	answer = &engine.Answer{Text: members["text"], Error: members["error"], Via: engine.AnsweredByAgent, By: "the agent"}
+	if found["usage"] != nil {
+		var used struct{ Usage usage.Reports }
+		_ = json.Unmarshal(body, &used) // which takes any usage, and the rest was read before
+		answer.Usage, _ = json.Marshal(used.Usage)
+	}
 	if _, failed := members["error"]; failed && answer.Error == "" {
 		answer.Error = "it did not say why"
 	}

@@ -80,7 +80,7 @@ func TestCountingMakesNoGarbage(t *testing.T) {
 		m.Endpoint("hook-1").Refused(BadToken)
 		m.Accepted(run, time.Millisecond)
 		m.RunTakenOn(run, time.Millisecond)
-		m.TurnEnded(run, "default", 1, time.Second, nil)
+		m.TurnEnded(run, "default", 1, time.Second, nil, nil)
 		m.RunEnded(run, outcome, time.Second)
 		m.DeliveryAttempted(delivery, time.Second, nil)
 		m.StoreCommitted(3, time.Millisecond)

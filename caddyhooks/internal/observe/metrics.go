@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/usage"
 )
 
 // Meters counts what an instance does, for Prometheus. It outlives reloads, as the engine does, while Caddy's registry is new with
@@ -191,6 +192,9 @@ type runMeters struct {
 	ended    [len(endStatuses)]prometheus.Counter
 	failures [len(failureReasons)]prometheus.Counter
 	repairs  prometheus.Counter
+	input    prometheus.Counter // tokens
+	output   prometheus.Counter // likewise
+	cost     prometheus.Counter
 	duration *durations
 }
 
@@ -268,7 +272,8 @@ func (h *HookMeters) makeRunsLocked() *runMeters {
 		return known
 	}
 	f, of := h.meters.familiesFor(h.gone), h.meters.instance
-	made := &runMeters{repairs: f.repairs.WithLabelValues(of, h.name),
+	made := &runMeters{repairs: f.repairs.WithLabelValues(of, h.name), cost: f.cost.WithLabelValues(of, h.name),
+		input: f.tokens.WithLabelValues(of, h.name, "input"), output: f.tokens.WithLabelValues(of, h.name, "output"),
 		duration: &durations{histogram: f.runDuration.WithLabelValues(of, h.name)}}
 	for i, status := range endStatuses {
 		made.ended[i] = f.runs.WithLabelValues(of, h.name, string(status))
@@ -304,6 +309,9 @@ func (h *HookMeters) remove() {
 		f.runFailures.DeleteLabelValues(of, h.name, string(reason))
 	}
 	f.repairs.DeleteLabelValues(of, h.name)
+	f.cost.DeleteLabelValues(of, h.name)
+	f.tokens.DeleteLabelValues(of, h.name, "input")
+	f.tokens.DeleteLabelValues(of, h.name, "output")
 	f.runDuration.DeleteLabelValues(of, h.name)
 }
 
@@ -445,10 +453,16 @@ func (m *Meters) RunEnded(run *engine.Run, outcome engine.Outcome, took time.Dur
 	}
 }
 
-// TurnEnded counts repairs.
-func (m *Meters) TurnEnded(run *engine.Run, _ string, repair int, _ time.Duration, err error) {
+// TurnEnded counts repairs, and what turns cost.
+func (m *Meters) TurnEnded(run *engine.Run, _ string, repair int, _ time.Duration, used []engine.Use, err error) {
 	if repair > 0 && !isUnavailable(err) { // which is tried again
 		m.hook(run.Hook).runSeries().repairs.Inc()
+	}
+	if len(used) > 0 {
+		series, sum := m.hook(run.Hook).runSeries(), usage.Sum(used)
+		series.input.Add(float64(sum.Input))
+		series.output.Add(float64(sum.Output))
+		series.cost.Add(sum.Dollars())
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 // what a scrape gets.
 type families struct {
 	requests, authFailures, replays, ignored *prometheus.CounterVec
-	runs, runFailures, repairs               *prometheus.CounterVec
+	runs, runFailures, repairs, tokens, cost *prometheus.CounterVec
 	attempts, settingsChanges                *prometheus.CounterVec
 
 	acceptDuration, runDuration, runWait *prometheus.HistogramVec
@@ -38,6 +38,9 @@ func NewFamilies() *families {
 		runFailures: counters("run_failures_total", "Why runs failed: runner_failed, runner_unavailable, schema_unmet, interrupted, "+
 			"shutting_down.", "hook", "reason"),
 		repairs: counters("repairs_total", "Calls of a runner to repair an answer that did not match its schema.", "hook"),
+		tokens: counters("tokens_total", "Tokens of turns as agents report them: input with cached ones, and output with those of reasoning.",
+			"hook", "direction"),
+		cost: counters("cost_usd_total", "What turns cost in US dollars, as agents report it or by prices.", "hook"),
 
 		attempts: counters("delivery_attempts_total", "Attempts at callbacks and channels, by what came of them.", "kind", "channel",
 			"outcome"),
@@ -71,7 +74,8 @@ func histograms(name, help string, buckets []float64, labels ...string) *prometh
 // All lists the families.
 func (f *families) All() []prometheus.Collector {
 	return []prometheus.Collector{
-		f.requests, f.authFailures, f.replays, f.ignored, f.runs, f.runFailures, f.repairs, f.attempts, f.settingsChanges,
+		f.requests, f.authFailures, f.replays, f.ignored, f.runs, f.runFailures, f.repairs, f.tokens, f.cost, f.attempts,
+		f.settingsChanges,
 		f.acceptDuration, f.runDuration, f.runWait, f.deliveryDuration, f.commitDuration, f.commitChanges,
 	}
 }

@@ -101,14 +101,15 @@ func TestRunsWithoutATraceHaveNoSpans(t *testing.T) {
 		run := &engine.Run{ID: "1", Hook: "wake", TraceParent: sent}
 		spans.RunEnded(run, engine.TracedEnd{Status: engine.Completed})
 		got, end := spans.TurnBegins(engine.TracedCall{Runs: []*engine.Run{run}})
-		end("")
+		end(nil, "")
 		if got != sent {
 			t.Errorf("the runner got %q, want %q", got, sent)
 		}
-		if got, end = spans.DeliveryBegins(run, new(engine.Delivery)); got != "" {
+		got, endDelivery := spans.DeliveryBegins(run, new(engine.Delivery))
+		if got != "" {
 			t.Errorf("a receiver got %q", got)
 		}
-		end("")
+		endDelivery("")
 	}
 }
 
@@ -128,7 +129,7 @@ func BenchmarkRunSpans(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				_, end := spans.TurnBegins(engine.TracedCall{Runs: []*engine.Run{run}, Runner: "default", Attempt: 1, Try: 1})
-				end("")
+				end(nil, "")
 				spans.RunEnded(run, engine.TracedEnd{Status: engine.Completed, Attempts: 1})
 			}
 		})

@@ -19,6 +19,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/usage"
 )
 
 // runSpans shows the runs of an instance as spans: a run is a child of the request that it came with, and turns, repairs and
@@ -48,6 +49,7 @@ const (
 	spanAttempts = attribute.Key("caddy.hooks.attempts")
 	spanRepairs  = attribute.Key("caddy.hooks.repairs")
 	spanFolded   = attribute.Key("caddy.hooks.folded")
+	spanCost     = attribute.Key("caddy.hooks.cost_usd")
 	spanInto     = attribute.Key("caddy.hooks.folded_into")
 	spanAttempt  = attribute.Key("caddy.hooks.attempt")
 	spanTry      = attribute.Key("caddy.hooks.try")
@@ -133,11 +135,11 @@ func (s *runSpans) RunAgain(ctx context.Context, earlier *engine.Run) (tracePare
 }
 
 // TurnBegins begins the span of a turn or a repair. It is below the first of its runs, and has links to the others.
-func (s *runSpans) TurnBegins(call engine.TracedCall) (traceParent string, end func(failure string)) {
+func (s *runSpans) TurnBegins(call engine.TracedCall) (traceParent string, end func(used []engine.Use, failure string)) {
 	var parent trace.SpanContext
 	first := slices.IndexFunc(call.Runs, func(run *engine.Run) bool { parent = spanOf(run); return parent.IsValid() })
 	if first < 0 {
-		return call.Runs[0].TraceParent, func(string) {}
+		return call.Runs[0].TraceParent, func([]engine.Use, string) {}
 	}
 	run := call.Runs[first]
 	attributes := append([]attribute.KeyValue{
@@ -154,7 +156,26 @@ func (s *runSpans) TurnBegins(call engine.TracedCall) (traceParent string, end f
 	}
 	_, span := s.tracer.Start(contextBelow(parent), "invoke_agent "+call.Runner, trace.WithSpanKind(trace.SpanKindClient),
 		linksTo(call.Runs[first+1:]...), trace.WithAttributes(attributes...))
-	return parentAndEnd(span)
+	traceParent, endSpan := parentAndEnd(span)
+	return traceParent, func(used []engine.Use, failure string) {
+		span.SetAttributes(usageAttributes(used)...)
+		endSpan(failure)
+	}
+}
+
+// usageAttributes are what a turn has used, as far as the agent told. Of several models the span names none.
+func usageAttributes(used []engine.Use) (attributes []attribute.KeyValue) {
+	sum := usage.Sum(used)
+	if len(used) == 1 && used[0].Model != "" {
+		attributes = append(attributes, semconv.GenAIResponseModel(used[0].Model))
+	}
+	if sum.HasTokens {
+		attributes = append(attributes, semconv.GenAIUsageInputTokens(int(sum.Input)), semconv.GenAIUsageOutputTokens(int(sum.Output)))
+	}
+	if sum.HasCost {
+		attributes = append(attributes, spanCost.Float64(sum.Dollars()))
+	}
+	return attributes
 }
 
 // DeliveryBegins begins the span of an attempt at a delivery.

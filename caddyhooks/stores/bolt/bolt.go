@@ -186,6 +186,7 @@ type (
 	settings   struct{ *store }
 	documents  struct{ *store }
 	minutes    struct{ *store }
+	ledgers    struct{ *store }
 )
 
 func (s *store) Node() string                  { return s.node.Name() }
@@ -195,6 +196,7 @@ func (s *store) Sessions() engine.Sessions     { return sessions{s} }
 func (s *store) Settings() engine.Settings     { return settings{s} }
 func (s *store) Documents() engine.Documents   { return documents{s} }
 func (s *store) Minutes() engine.Minutes       { return minutes{s} }
+func (s *store) Ledger() engine.Ledger         { return ledgers{s} }
 func (s *store) Watch() engine.Watch           { return s.node }
 func (s *store) Streams() engine.Streams       { return local.Streams{Node: s.node} }
 

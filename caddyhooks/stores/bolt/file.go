@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/ledger"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/storefile"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/walks"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
@@ -57,7 +58,7 @@ var (
 		deadBucket,
 		keysBucket, keyRunsBucket, changesBucket, notableBucket, byHookBucket, byChatBucket, newRunsBucket, chatsBucket, chatsByTimeBucket,
 		minutesBucket, turnsBucket, sessionsBucket, sessionAgesBucket, documentsBucket, byRequestBucket,
-		questionsBucket, askedBucket, openBucket,
+		questionsBucket, askedBucket, openBucket, ledger.Bucket, ledger.EndsBucket,
 	}
 	turnsBucket       = []byte("turns")         // runs that later turns of their chat recall, by chat and id
 	sessionsBucket    = []byte("sessions")      // of runners in chats, by a digest of both

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/ledger"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
 )
 
@@ -44,6 +45,10 @@ func (s *store) Prune(ctx context.Context, limits engine.Limits) (bool, error) {
 		more = s.pruneKeys(t, now, limits) || more
 		input.forget(s.Database, t)
 		oldSessions.forget(t)
+		forgotten, err := ledger.Prune(t.tx, now, local.PruneStep)
+		if more = more || forgotten == local.PruneStep; forgotten > 0 || err != nil {
+			t.note(err)
+		}
 		for _, id := range old {
 			if !hasPrefix(t.bucket(outboxBucket), id[:]) { // one may have been sent again since
 				s.pruneRun(t, id)

@@ -21,7 +21,7 @@ type storedQuestion struct {
 func questionFields(q *storedQuestion) []any {
 	return []any{
 		(*string)(&q.Kind), &q.Text, &q.Choices, &q.Channel, &q.To, &q.By, &q.For, &q.Else, &q.State, &q.AskedAt,
-		&q.answered, &q.answer.Text, &q.answer.Error, &q.answer.By, &q.answer.Via, &q.answer.At,
+		&q.answered, &q.answer.Text, &q.answer.Error, &q.answer.By, &q.answer.Via, &q.answer.At, &q.answer.Usage,
 	}
 }
 

@@ -118,6 +118,10 @@ func (e *encoder) put(n protowire.Number, at any) {
 		for i := range *at {
 			e.bytes(n, encodePart(permissionFields(&(*at)[i])))
 		}
+	case *[]engine.Use:
+		for i := range *at {
+			e.bytes(n, encodePart(useFields(&(*at)[i])))
+		}
 	case *[]engine.Step:
 		for i := range *at {
 			e.bytes(n, encodeStep(&(*at)[i], e.accepted))
@@ -229,6 +233,10 @@ func (f field) into(at any, run *engine.Run) (err error) {
 		var p engine.Permission
 		err = decodePart(f.bytes, permissionFields(&p))
 		*at = append(*at, p)
+	case *[]engine.Use:
+		var use engine.Use
+		err = decodePart(f.bytes, useFields(&use))
+		*at = append(*at, use)
 	case *[]engine.Step:
 		var step engine.Step
 		step, err = decodeStep(f.bytes, run.AcceptedAt)

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/ledger"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
 )
 
@@ -246,11 +247,36 @@ func (s runs) End(ctx context.Context, claim *engine.Claim, end engine.End, next
 		}
 		ch.apply = func(t *transaction) error { return s.endAll(t, claim, ends, end.Session) }
 	}
+	if len(end.Spent) > 0 {
+		ch.apply = s.spending(ch.apply, claim, end.Spent)
+	}
 	if err := s.committer.do(ctx, ch); err != nil {
 		return nil, err
 	}
 	claims, _ := s.claimsOf(ch) // the end is stored, and that is what was asked for
 	return claims, nil
+}
+
+// spending is what a change does, and what the run has spent is added to the ledger, unless that was done before.
+func (s runs) spending(apply func(*transaction) error, claim *engine.Claim, spent []engine.LedgerEntry) func(*transaction) error {
+	return func(t *transaction) error {
+		_, holds := s.queue.Holds(claim)
+		err := apply(t)
+		if holds && err == nil {
+			t.note(ledger.Add(t.tx, spent, t.now))
+		}
+		return err
+	}
+}
+
+// Spent reads the ledger.
+func (s ledgers) Spent(ctx context.Context, prefix string, within time.Duration) (entries []engine.LedgerEntry, now time.Time, err error) {
+	now = s.clock.Now()
+	err = s.view(ctx, func(tx *bbolt.Tx) error {
+		entries = ledger.Spent(tx, prefix, now.Add(-within))
+		return nil
+	})
+	return entries, now, err
 }
 
 // ending is the record of a run that ends, and the same as it is in the file.

@@ -33,3 +33,7 @@ func stepFields(s *engine.Step, phase *int, start *time.Duration) []any {
 }
 
 func permissionFields(p *engine.Permission) []any { return []any{&p.Kind, &p.Title, &p.Answer} }
+
+func useFields(u *engine.Use) []any {
+	return []any{&u.Model, &u.HasTokens, &u.Input, &u.Output, &u.Cached, &u.Reasoning, &u.HasCost, &u.Cost}
+}

@@ -67,7 +67,7 @@ type Data struct {
 	runs      map[uuid.UUID]*run
 	order     idList // of all runs
 	indexes   indexes
-	over      expirations              // runs that have ended, and so have their deliveries
+	over      expirations[uuid.UUID]   // runs that have ended, and so have their deliveries
 	keys      map[[32]byte]*engine.Run // the parts of a run that a DuplicateError shows
 	keyOrder  []*engine.Run            // the oldest first; some may have lost their key
 	history   history
@@ -77,6 +77,7 @@ type Data struct {
 	revision  int64
 	changes   []engine.SettingsChange // the oldest first
 	minutes   []savedMinute           // likewise
+	ledger    ledger
 	documents map[documentKey]engine.Document
 	dead      map[string]int  // deliveries that were given up, by channel
 	open      []local.OpenKey // questions for people, the one that was asked first comes first
@@ -97,6 +98,7 @@ func New() *Data {
 		documents: make(map[documentKey]engine.Document)}
 	d.queue = local.NewQueue(&d.nodes)
 	d.indexes.init()
+	d.ledger.entries = make(map[string][]engine.LedgerEntry)
 	return d
 }
 
@@ -120,6 +122,7 @@ type (
 	settings   struct{ *store }
 	documents  struct{ *store }
 	minutes    struct{ *store }
+	ledgers    struct{ *store }
 )
 
 func (s *store) Node() string                  { return s.node.Name() }
@@ -129,6 +132,7 @@ func (s *store) Sessions() engine.Sessions     { return sessions{s} }
 func (s *store) Settings() engine.Settings     { return settings{s} }
 func (s *store) Documents() engine.Documents   { return documents{s} }
 func (s *store) Minutes() engine.Minutes       { return minutes{s} }
+func (s *store) Ledger() engine.Ledger         { return ledgers{s} }
 func (s *store) Watch() engine.Watch           { return s.node }
 func (s *store) Streams() engine.Streams       { return local.Streams{Node: s.node} }
 
@@ -352,6 +356,7 @@ func (s runs) End(_ context.Context, claim *engine.Claim, end engine.End, next e
 	defer s.mu.Unlock()
 	id, holds := s.queue.Holds(claim)
 	ended := s.runs[id]
+	spent := end.Spent
 	switch {
 	case holds && end.Requeue && claim.Token != "" && end.Question != nil:
 		now := s.clock.Now()
@@ -373,10 +378,11 @@ func (s runs) End(_ context.Context, claim *engine.Claim, end engine.End, next e
 		}
 		s.nameSession(claim, end.Session)
 	case s.queue.WasRequeued(claim) || ended != nil && claim.Token != "" && ended.endedBy == claim.Token:
-		// It was done before.
+		spent = nil // it was done before
 	default:
 		return nil, engine.ErrClaimLost
 	}
+	s.ledger.add(spent, s.clock.Now())
 	claims := s.claim(next)
 	if s.nodes.Shared() && s.queue.Ready(s.clock.Steady()) {
 		s.nodes.TellClaimable() // others may have a free worker
@@ -496,11 +502,12 @@ func (s *store) Prune(_ context.Context, limits engine.Limits) (more bool, err e
 		}
 		oldRun := limits.Retention > 0 && s.forgetOldest(now.Add(-limits.Retention))
 		oldSession := limits.Retention > 0 && s.sessions.forgetOldest(s.clock.Steady().Add(-limits.Retention))
+		oldEntry := s.ledger.forgetOldest(now)
 		old := s.history.next(now, limits)
 		if old != nil {
 			s.forgetInput(s.runs[old.run])
 		}
-		if !oldKey && !oldRun && !oldSession && old == nil {
+		if !oldKey && !oldRun && !oldSession && !oldEntry && old == nil {
 			return false, nil
 		}
 	}

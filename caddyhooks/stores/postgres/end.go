@@ -154,6 +154,7 @@ type endArguments struct {
 	sessionChats        []string
 	sessionIDs          []string
 	questions           questionArguments
+	spent               spendings
 	endAsks, endAskMost []int32
 }
 
@@ -184,6 +185,7 @@ func (a *endArguments) add(e *ending, ask int32, next *engine.Batch) {
 			append(a.sessionChats, codec.Escape(claim.Run.ChatID))
 		a.sessionIDs = append(a.sessionIDs, codec.Escape(end.Session.ID))
 	}
+	a.spent.add(number, end.Spent)
 }
 
 func (a *endArguments) addRun(number int32, i int, r *endedRun, end *engine.End) {
@@ -236,7 +238,7 @@ func (a *endArguments) list() []any {
 		notNull(a.deliveryChats), notNull(a.records), notNull(a.bodies),
 		notNull(a.sessionEnds), notNull(a.sessionRunners), notNull(a.sessionChats), notNull(a.sessionIDs),
 		notNull(q.ends), notNull(q.numbers), notNull(q.people), notNull(q.fors), notNull(q.records), notNull(q.states), notNull(q.pauses),
-		notNull(q.reasons), a.endAsks, a.endAskMost,
+		notNull(q.reasons), a.spent.argument(), a.endAsks, a.endAskMost,
 	}
 }
 
@@ -262,7 +264,7 @@ type turnoverAnswer struct {
 }
 
 var (
-	endStatement   = "SELECT * FROM @.end_runs_1(" + placeholders(53) + ")"
+	endStatement   = "SELECT * FROM @.end_runs_1(" + placeholders(54) + ")"
 	claimStatement = "SELECT * FROM @.claim_runs_1(" + placeholders(13) + ")"
 )
 

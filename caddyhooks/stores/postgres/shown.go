@@ -57,6 +57,9 @@ func (s *shownRun) record() (*engine.Record, error) {
 		if record.Outcome, record.Steps, err = codec.DecodeEnding(s.ending); err != nil {
 			return nil, fmt.Errorf("reading the end of run %s: %w", s.id, err)
 		}
+		if record.FoldedInto != "" {
+			record.Outcome.Usage = nil // it is that of the other run
+		}
 	}
 	if s.input != nil {
 		input, err := codec.DecodeInput(s.input)

@@ -56,6 +56,7 @@ func (s *store) Sessions() engine.Sessions     { return s.sessions }
 func (s *store) Settings() engine.Settings     { return s.settings }
 func (s *store) Documents() engine.Documents   { return documents{s} }
 func (s *store) Minutes() engine.Minutes       { return s.minutes }
+func (s *store) Ledger() engine.Ledger         { return ledger{s} }
 func (s *store) Watch() engine.Watch           { return s.watch }
 func (s *store) Streams() engine.Streams       { return s.streams }
 

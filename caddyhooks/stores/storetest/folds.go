@@ -259,6 +259,7 @@ func (s *store) foldedRecords(claim *engine.Claim, end engine.End) (records []*e
 			record.Folded = 1 + len(claim.Folded)
 		} else {
 			record.FoldedInto = claim.Run.ID
+			record.Outcome.Usage = nil
 		}
 		records = append(records, record)
 	}

@@ -146,7 +146,7 @@ func (s *store) noQuestion(id string) {
 
 // fullAnswer is an answer in which every field is set. At is wrong: the store has to set it.
 func fullAnswer() engine.Answer {
-	return engine.Answer{Text: "yes \x00\xff", Error: "no \xff", By: "ü", Via: engine.AnsweredByLink, At: time.Now().Add(-1000 * time.Hour)}
+	return engine.Answer{Text: "yes \x00\xff", Error: "no \xff", By: "ü", Via: engine.AnsweredByLink, Usage: []byte("{\x00\xff"), At: time.Now().Add(-1000 * time.Hour)}
 }
 
 // answer answers a question, which is then as the store returns it.

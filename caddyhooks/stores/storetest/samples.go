@@ -56,9 +56,11 @@ func ended() engine.End {
 func fullOutcome(t *testing.T) engine.Outcome {
 	t.Helper()
 	outcome := engine.Outcome{Status: engine.Failed, Text: "an answer\nof two lines", HasText: true, JSON: []byte(`{"a":  1}`), Repairs: 2, Checked: true,
-		Failure: engine.SchemaUnmet, Message: "why", RetryAfter: time.Minute + 1, SessionRenewed: true}
+		Failure: engine.SchemaUnmet, Message: "why", RetryAfter: time.Minute + 1, SessionRenewed: true,
+		Usage: []engine.Use{{HasCost: true, Cost: 7}, {Model: "gpt-5", HasTokens: true, Input: 1 << 40, Output: 2, Cached: 3, Reasoning: 4}}}
 	outcome.Account = engine.Account{CancelledBy: "somebody", Reason: "a reason", LastAnswer: "a last answer", ValidationErrors: []string{"one", "two"},
-		Permissions: []engine.Permission{{Kind: "edit", Title: "a file", Answer: "allowed"}, {Kind: "fetch"}}, MorePermissions: 2}
+		Permissions: []engine.Permission{{Kind: "edit", Title: "a file", Answer: "allowed"}, {Kind: "fetch"}}, MorePermissions: 2,
+		UsageRefused: "too much"}
 	allSet(t, &outcome)
 	allSet(t, &outcome.Account)
 	return outcome

@@ -147,6 +147,8 @@ func copyPlain(from, to any) {
 		*to.(*uint32) = *from
 	case *time.Duration:
 		*to.(*time.Duration) = *from
+	case *[]engine.Use:
+		*to.(*[]engine.Use) = *from
 	default:
 		panic(fmt.Sprintf("a field of type %T cannot be written as JSON", from))
 	}

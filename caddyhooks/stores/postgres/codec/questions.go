@@ -24,6 +24,7 @@ type answerJSON struct {
 	Error string `json:"error,omitempty"`
 	By    string `json:"by,omitempty"`
 	Via   string `json:"via,omitempty"`
+	Usage string `json:"usage,omitempty"`
 }
 
 // EncodeQuestion writes down what is asked.
@@ -35,7 +36,7 @@ func EncodeQuestion(q *engine.Question) (string, error) {
 
 // EncodeAnswer writes down an answer but for its time.
 func EncodeAnswer(a *engine.Answer) (string, error) {
-	data, err := json.Marshal(&answerJSON{Escape(a.Text), Escape(a.Error), Escape(a.By), Escape(a.Via)})
+	data, err := json.Marshal(&answerJSON{Escape(a.Text), Escape(a.Error), Escape(a.By), Escape(a.Via), Escape(string(a.Usage))})
 	return string(data), err
 }
 
@@ -63,6 +64,9 @@ func DecodeQuestion(q *engine.Question, record, answer []byte, askedAt, answered
 	}
 	q.Answer = &engine.Answer{Text: Unescape(given.Text), Error: Unescape(given.Error), By: Unescape(given.By), Via: Unescape(given.Via),
 		At: answeredAt.UTC()}
+	if given.Usage != "" {
+		q.Answer.Usage = []byte(Unescape(given.Usage))
+	}
 	return nil
 }
 

@@ -17,6 +17,7 @@ CREATE FUNCTION end_runs_1(p_node text, p_call bigint, p_careful boolean,
 	-- The questions for which runs are put aside, as put_aside_1 has them. They pause by it, and not by p_pauses and p_reasons.
 	p_question_end int[], p_question_numbers int[], p_question_people boolean[], p_question_fors double precision[], p_questions text[], p_question_states bytea[],
 	p_question_pauses double precision[], p_question_reasons text[],
+	p_spent json, -- as spend_1 has it, NULL if nothing was
 	-- What to claim, as claim_runs_1 has it.
 	p_end_ask int[], p_end_max int[], -- the question of each end, and how many runs it may have of it
 	p_after bigint, p_lapsed double precision, p_ask_max int[], p_ask_lease double precision[], p_bound_ask int[], p_bound_most int[], p_name_bound int[], p_names text[], p_name_hook boolean[],
@@ -186,6 +187,9 @@ BEGIN
 			SELECT array_agg(u.runner) AS runners, array_agg(u.chat) AS chats, array_agg(u.id) AS ids
 			FROM unnest(p_session_end, p_session_runners, p_session_chats, p_session_ids) AS u(number, runner, chat, id)
 			WHERE states[u.number] IN ('ended', 'queued', 'requeued') HAVING count(*) > 0) s;
+	END IF;
+	IF p_spent IS NOT NULL THEN
+		PERFORM spend_1(p_node, p_spent, states, t);
 	END IF;
 	IF keys <> '{}' THEN
 		DELETE FROM key k WHERE k.id = ANY(keys) AND k.run = ANY(ended);

@@ -118,6 +118,11 @@ BEGIN
 		END IF;
 	END IF;
 
+	DELETE FROM ledger l USING (SELECT o.account, o.start_at, o.part FROM ledger o WHERE o.until <= t ORDER BY o.until LIMIT p_step) gone
+		WHERE l.account = gone.account AND l.start_at = gone.start_at AND l.part = gone.part;
+	GET DIAGNOSTICS n = ROW_COUNT;
+	o_more := o_more OR n = p_step;
+
 	IF NOT o_more THEN
 		PERFORM merge_counters_1();
 	END IF;

@@ -1,0 +1,112 @@
+package usage
+
+import (
+	"encoding/json"
+	"sync"
+	"time"
+)
+
+// Spending is what the turns of a claim on a run have used.
+type Spending struct {
+	price   func(model string) *Price
+	before  []Use // what the run had used before it was put aside
+	uses    []Use // what it has used since
+	refused string
+}
+
+// NewSpending makes an empty one. price tells what a model costs if the agent does not say, nil if it is not known; it may be nil.
+func NewSpending(price func(model string) *Price) *Spending { return &Spending{price: price} }
+
+// Restore begins with what the run had used before.
+func (s *Spending) Restore(before []Use) { s.before = before }
+
+// Add reads the reports of a turn, and returns what it has used.
+func (s *Spending) Add(reports []Report) (uses []Use) {
+	if len(reports) > MaxModels {
+		s.refused = "the agent reported the usage of too many models"
+		return nil
+	}
+	for i := range reports {
+		if reports[i].IsEmpty() {
+			continue
+		}
+		use, err := reports[i].Read()
+		if err != nil {
+			s.refused = err.Error()
+			continue
+		}
+		if !use.HasCost && use.HasTokens && s.price != nil {
+			if price := s.price(use.Model); price != nil {
+				use.Cost, use.HasCost = price.Cost(use), true
+			}
+		}
+		uses = Add(uses, use)
+	}
+	s.uses = Add(s.uses, uses...)
+	return uses
+}
+
+// AddJSON is Add for reports as an agent writes them. It takes any text.
+func (s *Spending) AddJSON(text []byte) (uses []Use) {
+	var reports Reports
+	if len(text) > 0 && json.Unmarshal(text, &reports) != nil {
+		s.refused = "the agent reported its usage as a text that is no JSON"
+	}
+	return s.Add(reports)
+}
+
+// All is what the run has used so far, by model.
+func (s *Spending) All() []Use { return Add(s.before, s.uses...) }
+
+// Refused is why the last report that was refused was, "" if none was.
+func (s *Spending) Refused() string { return s.refused }
+
+// What was used is summed up by the hour, for hooks, runners and models.
+const (
+	costSpan    = time.Hour
+	costKept    = 31 * 24 * time.Hour
+	costAccount = "cost"
+)
+
+// CostPrefix is that of the accounts of hooks, runners and models.
+var CostPrefix = NewAccount(costAccount)
+
+// CostAccount tells whose account it is.
+func CostAccount(account string) (hook, runner, model string) {
+	parts := append(AccountParts(account), "", "", "")
+	return parts[1], parts[2], parts[3]
+}
+
+// Entries are what was used since the run was claimed, for the ledger. They are nil if nothing was.
+func (s *Spending) Entries(hook, runner string, models *Models) (entries []Entry) {
+	for _, use := range s.uses {
+		account := NewAccount(costAccount, hook, runner, models.known(use.Model))
+		use.Model = ""
+		entries = append(entries, Entry{Account: account, Span: costSpan, Keep: costKept, Runs: 1, Use: use})
+	}
+	return entries
+}
+
+// Models bounds the models that have sums of their own: agents choose their names. The zero value has none.
+type Models struct {
+	mu    sync.Mutex
+	names map[string]bool
+}
+
+// maxModels is how many models have sums of their own since the process was started. Others are summed up without a name.
+const maxModels = 256
+
+func (m *Models) known(name string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.names[name]:
+	case len(m.names) >= maxModels:
+		return ""
+	case m.names == nil:
+		m.names = map[string]bool{name: true}
+	default:
+		m.names[name] = true
+	}
+	return name
+}
