@@ -20,6 +20,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/usage"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/sse"
@@ -277,12 +278,12 @@ func (h *HTTP) Run(ctx context.Context, turn engine.Turn) (engine.Reply, error) 
 	if turn.TakenOn != "" {
 		return engine.Reply{}, h.stillTakenOn(turn.TakenOn)
 	}
-	text, err := h.call(ctx, turn)
-	return engine.Reply{Text: text}, h.CleanTurn(&turn, err)
+	reply, err := h.call(ctx, turn)
+	return reply, h.CleanTurn(&turn, err)
 }
 
 // call is Run with errors that may show a secret.
-func (h *HTTP) call(ctx context.Context, turn engine.Turn) (string, error) {
+func (h *HTTP) call(ctx context.Context, turn engine.Turn) (reply engine.Reply, err error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	quiet := &httpcall.Silence{Limit: time.Duration(h.IdleTimeout), End: end}
@@ -291,27 +292,27 @@ func (h *HTTP) call(ctx context.Context, turn engine.Turn) (string, error) {
 	defer way.End()
 	req, err := h.request(way.WithTrace(ctx, h.routes != nil, h.IdleTimeout > 0), turn, way)
 	if err != nil {
-		return "", err
+		return reply, err
 	}
 	resp, err := h.send(req, way)
-	var text string
 	if err == nil {
 		defer resp.Body.Close()
 		if resp.StatusCode == http.StatusAccepted {
-			return "", h.accepted(&turn, resp)
+			return reply, h.accepted(&turn, resp)
 		}
-		text, err = h.readAnswer(ctx, resp, quiet.Listen(resp.Body), turn.Emit, way)
+		reply, err = h.readAnswer(ctx, resp, quiet.Listen(resp.Body), turn.Emit, way)
 	}
 	if err != nil {
 		if silent := httpcall.WasSilent(ctx); silent != nil {
-			return "", silent
+			err = silent
 		}
-		return "", err
+		reply.Text = ""
+		return reply, err
 	}
 	if httpcall.MediaType(resp.Header.Get("Content-Type")) == sse.MediaType {
 		httpcall.Drain(resp.Body, end)
 	}
-	return text, nil
+	return reply, nil
 }
 
 // send sends a request to the agent.
@@ -327,10 +328,10 @@ func (h *HTTP) send(req *http.Request, way *httpcall.Sending) (*http.Response, e
 	return resp, nil
 }
 
-// readAnswer reads the text of an answer from its body.
+// readAnswer reads an answer from its body.
 func (h *HTTP) readAnswer(
 	ctx context.Context, resp *http.Response, body io.Reader, emit func(engine.Progress), way *httpcall.Sending,
-) (text string, err error) {
+) (reply engine.Reply, err error) {
 	form := httpcall.MediaType(resp.Header.Get("Content-Type"))
 	refused := answers.Error{Problem: fmt.Sprintf("the runner answered %d", resp.StatusCode)}
 	if httpcall.IsPage(form) {
@@ -338,35 +339,38 @@ func (h *HTTP) readAnswer(
 	}
 	if resp.StatusCode != http.StatusOK {
 		if h.routes != nil && ctx.Err() != nil { // reverse_proxy answers 499 then
-			return "", httpcall.CallError(context.Cause(ctx), way.MayHaveStarted())
+			return reply, httpcall.CallError(context.Cause(ctx), way.MayHaveStarted())
 		}
 		refused.Text, refused.Hint = httpcall.Beginning(resp), httpcall.StatusHint(resp.StatusCode)
+		if form == jsonMediaType {
+			reply.Usage = parseAnswer([]byte(refused.Text)).used
+		}
 		ofGateway := resp.StatusCode == http.StatusBadGateway || resp.StatusCode == http.StatusGatewayTimeout
 		if h.routes != nil && ofGateway && !way.MayHaveStarted() {
-			return "", &engine.UnavailableError{Err: &refused} // a word of Caddy's, not of an upstream
+			return reply, &engine.UnavailableError{Err: &refused} // a word of Caddy's, not of an upstream
 		}
-		return "", answers.AgentRefusal(resp.StatusCode, outbound.RetryAfter(resp.Header.Get("Retry-After"), time.Now()), &refused)
+		return reply, answers.AgentRefusal(resp.StatusCode, outbound.RetryAfter(resp.Header.Get("Retry-After"), time.Now()), &refused)
 	}
 	if httpcall.IsEncoded(resp.Header) {
-		return "", httpcall.ErrEncoded
+		return reply, httpcall.ErrEncoded
 	}
 	if httpcall.IsPage(form) {
 		refused.Text = httpcall.Beginning(resp)
 		refused.Hint = "it must answer text/plain, application/json or text/event-stream"
-		return "", &refused
+		return reply, &refused
 	}
 	switch form {
 	case sse.MediaType:
-		text, err = readEvents(body, emit)
-	case "application/json":
-		text, err = readJSONReply(body, resp.ContentLength)
+		reply, err = readEvents(body, emit)
+	case jsonMediaType:
+		reply, err = readJSONReply(body, resp.ContentLength)
 	default:
-		text, err = readText(body, resp.ContentLength)
+		reply, err = readText(body, resp.ContentLength)
 	}
 	if err != nil {
-		return "", httpcall.ReadingError(err)
+		return reply, httpcall.ReadingError(err)
 	}
-	return text, nil
+	return reply, nil
 }
 
 func (h *HTTP) request(ctx context.Context, turn engine.Turn, way *httpcall.Sending) (*http.Request, error) {
@@ -421,41 +425,65 @@ func (h *HTTP) newRequest(ctx context.Context, to *url.URL) *http.Request {
 // routesHost is the host of the requests that Caddy's handlers see.
 const routesHost = "localhost"
 
-func readText(r io.Reader, length int64) (string, error) {
+const jsonMediaType = "application/json"
+
+func readText(r io.Reader, length int64) (reply engine.Reply, err error) {
 	data, err := httpcall.ReadBounded(r, length, answers.MaxReply)
 	if err == nil && !utf8.Valid(data) {
 		err = errors.New("the text is not valid UTF-8")
 	}
-	return string(data), err
+	if err == nil {
+		reply.Text = string(data)
+	}
+	return reply, err
 }
 
-// readJSONReply reads {"text": …}. Escapes can make the JSON a good deal longer than the text.
-func readJSONReply(r io.Reader, length int64) (string, error) {
+// readJSONReply reads {"text": …, "usage": …}. Escapes can make the JSON a good deal longer than the text.
+func readJSONReply(r io.Reader, length int64) (reply engine.Reply, err error) {
 	data, err := httpcall.ReadBounded(r, length, 6*answers.MaxReply+1024)
 	if err != nil {
-		return "", err
+		return reply, err
 	}
-	text, ok := textMember(data)
-	if !ok {
-		return "", &answers.Error{Problem: `the JSON is not an object with a string "text"`, Text: answers.Beginning(data)}
+	answer := parseAnswer(data)
+	reply.Usage = answer.used
+	switch {
+	case !answer.hasText:
+		return reply, &answers.Error{Problem: `the JSON is not an object with a string "text"`, Text: answers.Beginning(data)}
+	case len(answer.text) > answers.MaxReply:
+		return reply, answers.ErrTooLarge
 	}
-	if len(text) > answers.MaxReply {
-		return "", answers.ErrTooLarge
-	}
-	return text, nil
+	reply.Text = answer.text
+	return reply, nil
 }
 
 // answerFields are the members of a JSON answer. The others are checked, and take no memory.
-var answerFields = strictjson.Members("text")
+var answerFields = strictjson.Members("text", "usage")
 
-func textMember(data []byte) (string, bool) {
-	v, err := strictjson.ParseSelected(data, answerFields)
+// jsonAnswer is what is in a JSON answer.
+type jsonAnswer struct {
+	text    string
+	hasText bool
+	other   bool // it has members that are not known here
+	used    usage.Reports
+}
+
+// parseAnswer reads a JSON answer. One that is not an object has nothing.
+func parseAnswer(data []byte) (a jsonAnswer) {
+	object, err := strictjson.ParseObject(data, answerFields)
 	if err != nil {
-		return "", false
+		return jsonAnswer{other: true}
 	}
-	obj, _ := v.(map[string]any)
-	text, ok := obj["text"].(string)
-	return text, ok
+	a.other = len(object.Other) > 0
+	for _, member := range object.Members {
+		switch member.Key {
+		case "text":
+			a.text, a.hasText = member.Value.(string)
+			a.other = a.other || !a.hasText
+		case "usage":
+			_ = a.used.UnmarshalJSON(member.Raw) // which takes anything
+		}
+	}
+	return a
 }
 
 // Interface guards

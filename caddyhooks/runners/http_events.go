@@ -8,11 +8,13 @@ import (
 	"unicode/utf8"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/usage"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/sse"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/answers"
 )
 
-// readEvents reads an answer that comes as server-sent events. The data of an event is {"text": …} or bare text.
+// readEvents reads an answer that comes as server-sent events. The data of an event is {"text": …} or bare text. That
+// of a result or an error may also say what was used, as {"usage": …}, with a text or without.
 //
 //	delta      adds its text to the answer
 //	heartbeat  says that the runner is still at work
@@ -20,12 +22,12 @@ import (
 //	error      ends the turn without an answer
 //
 // A stream that stops without result or error has been cut off, and is no answer. emit gets the deltas; it may be nil.
-func readEvents(r io.Reader, emit func(engine.Progress)) (string, error) {
+func readEvents(r io.Reader, emit func(engine.Progress)) (reply engine.Reply, err error) {
 	// Framing and escapes make the stream longer than the text in it, and heartbeats count too.
 	events := sse.NewReader(r, 16*answers.MaxReply, 6*answers.MaxReply+1024, answers.ErrTooLarge)
 	var text strings.Builder
 	for events.Next() {
-		chunk, has := eventText(bytes.TrimSuffix(events.Data, []byte("\n")))
+		chunk, has, used := eventText(bytes.TrimSuffix(events.Data, []byte("\n")))
 		switch events.Name {
 		case "delta":
 			text.WriteString(chunk)
@@ -33,39 +35,41 @@ func readEvents(r io.Reader, emit func(engine.Progress)) (string, error) {
 				emit(engine.Progress{Text: chunk})
 			}
 		case "result":
+			reply.Usage = used
 			if has {
 				text.Reset()
 				text.WriteString(chunk)
 			}
 			if text.Len() > answers.MaxReply {
-				return "", answers.ErrTooLarge
+				return reply, answers.ErrTooLarge
 			}
 			if !utf8.ValidString(text.String()) {
-				return "", errors.New("the text is not valid UTF-8")
+				return reply, errors.New("the text is not valid UTF-8")
 			}
-			return text.String(), nil
+			reply.Text = text.String()
+			return reply, nil
 		case "error":
-			return "", &answers.Error{Problem: "the runner sent an error event", Text: answers.Beginning(chunk)}
+			reply.Usage = used
+			return reply, &answers.Error{Problem: "the runner sent an error event", Text: answers.Beginning(chunk)}
 		}
 		if text.Len() > answers.MaxReply {
-			return "", answers.ErrTooLarge
+			return reply, answers.ErrTooLarge
 		}
 	}
 	if err := events.Err(); err != nil {
-		return "", err
+		return reply, err
 	}
-	return "", errors.New("the stream of events ended without a result")
+	return reply, errors.New("the stream of events ended without a result")
 }
 
-// eventText is the text that an event carries, and whether it carries any.
-func eventText(data []byte) (string, bool) {
+// eventText is the text that an event carries, whether it carries any, and what was used.
+func eventText(data []byte) (text string, has bool, used usage.Reports) {
 	if bytes.HasPrefix(data, []byte("{")) {
-		if text, ok := textMember(data); ok {
-			return text, true
+		answer := parseAnswer(data)
+		if answer.hasText || !answer.other {
+			return answer.text, answer.hasText, answer.used
 		}
-		if string(data) == "{}" {
-			return "", false
-		}
+		used = answer.used
 	}
-	return string(data), len(data) > 0
+	return string(data), len(data) > 0, used
 }

@@ -485,9 +485,9 @@ func FuzzReadEvents(f *testing.F) {
 	f.Add("event: result\ndata: x\ndata\n\n")
 	f.Add(": c\r\n\r\nevent:error\n\n")
 	f.Fuzz(func(t *testing.T, stream string) {
-		text, err := readEvents(strings.NewReader(stream), nil)
-		if err != nil && text != "" {
-			t.Errorf("an error comes with the text %q", text)
+		reply, err := readEvents(strings.NewReader(stream), nil)
+		if err != nil && reply.Text != "" {
+			t.Errorf("an error comes with the text %q", reply.Text)
 		}
 		if err == nil && !strings.Contains(stream, "result") {
 			t.Error("a stream without a result gave an answer")
@@ -498,14 +498,15 @@ func FuzzReadEvents(f *testing.F) {
 func FuzzReadJSONReply(f *testing.F) {
 	f.Add(`{"text":"a"}`)
 	f.Add(`{"text":1}`)
+	f.Add(`{"text":"a","usage":[{"inputTokens":-1},{"costUsd":{}}]}`)
 	f.Fuzz(func(t *testing.T, body string) {
-		text, err := readJSONReply(strings.NewReader(body), -1)
+		reply, err := readJSONReply(strings.NewReader(body), -1)
 		if err != nil {
 			return
 		}
 		var want struct{ Text string }
-		if json.Unmarshal([]byte(body), &want) != nil || want.Text != text {
-			t.Errorf("got %q from %q", text, body)
+		if json.Unmarshal([]byte(body), &want) != nil || want.Text != reply.Text {
+			t.Errorf("got %q from %q", reply.Text, body)
 		}
 	})
 }
@@ -567,10 +568,11 @@ func TestHostileAnswersTakeLittleMemory(t *testing.T) {
 	const most = 6 * answers.MaxReply
 	for name, tc := range map[string]struct {
 		answer string
-		read   func(io.Reader) (string, error)
+		read   func(io.Reader) (engine.Reply, error)
 	}{
 		"text":                    {fill("", "x", "", answers.MaxReply), ofUnknownLength(readText)},
 		"JSON with other members": {fill(`{"text":"x","a":[`, `{},`, `0]}`, most), ofUnknownLength(readJSONReply)},
+		"JSON with much usage":    {fill(`{"text":"x","usage":[`, `{},`, `0]}`, most), ofUnknownLength(readJSONReply)},
 		"JSON with long text":     {fill(`{"text":"`, `\u0061`, `"}`, most), ofUnknownLength(readJSONReply)},
 		"event of one line":       {fill(`data:{"text":"x","a":[`, `{},`, "0]}\nevent: result\n\n", most), readEventsSilently},
 		"event of many lines":     {fill(`event: result`+"\n", "data:\n", "\n", most), readEventsSilently},
@@ -588,10 +590,10 @@ func TestHostileAnswersTakeLittleMemory(t *testing.T) {
 	}
 }
 
-func readEventsSilently(r io.Reader) (string, error) { return readEvents(r, nil) }
+func readEventsSilently(r io.Reader) (engine.Reply, error) { return readEvents(r, nil) }
 
-func ofUnknownLength(read func(io.Reader, int64) (string, error)) func(io.Reader) (string, error) {
-	return func(r io.Reader) (string, error) { return read(r, -1) }
+func ofUnknownLength(read func(io.Reader, int64) (engine.Reply, error)) func(io.Reader) (engine.Reply, error) {
+	return func(r io.Reader) (engine.Reply, error) { return read(r, -1) }
 }
 
 func TestHTTPWaitsAsAllRunnersDo(t *testing.T) {

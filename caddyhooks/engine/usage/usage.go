@@ -35,6 +35,8 @@ const (
 	MaxCost   = 10_000 * Dollar
 	maxModel  = 128 // bytes of the name of a model
 	MaxModels = 16  // of a run
+
+	maxReports = 16 << 10 // bytes of JSON
 )
 
 // Number is a number that an agent reports. Any JSON is taken: whether it is one is known after Read.
@@ -116,8 +118,8 @@ type Reports []Report
 func (r *Reports) UnmarshalJSON(data []byte) error {
 	*r = nil
 	var items []json.RawMessage
-	if json.Unmarshal(data, &items) != nil || len(items) > MaxModels {
-		items = []json.RawMessage{data}
+	if len(data) > maxReports || json.Unmarshal(data, &items) != nil || len(items) > MaxModels {
+		items = []json.RawMessage{data[:min(len(data), maxReports)]}
 	}
 	for _, item := range items {
 		var report Report
@@ -126,7 +128,7 @@ func (r *Reports) UnmarshalJSON(data []byte) error {
 		case !report.IsEmpty(): // whatever else there is
 			*r = append(*r, report)
 		case err != nil:
-			*r = append(*r, Report{Input: NumberOf(string(item))})
+			*r = append(*r, Report{Input: NumberOf(string(item[:min(len(item), maxModel)]))})
 		}
 	}
 	return nil

@@ -64,9 +64,10 @@ func TestReportsAsAgentsWriteThem(t *testing.T) {
 		`[]`:                                                      `[]`,
 		`{}`:                                                      `[]`,
 		`{"model":"m","cachedTokens":5}`:                          `[]`,
-		`7`:                                                       `[refused]`,
-		`"free"`:                                                  `[refused]`,
-		`{"model":{}}`:                                            `[refused]`,
+		`{"inputTokens":1,"more":"` + strings.Repeat("x", 20_000) + `"}`: `[refused]`,
+		`7`:            `[refused]`,
+		`"free"`:       `[refused]`,
+		`{"model":{}}`: `[refused]`,
 		`[[{"inputTokens":1}],{"inputTokens":-1},{"inputTokens":1}]`:       `[refused refused { true 1 0 0 0 false 0}]`,
 		`[` + strings.Repeat(`{"inputTokens":1},`, usage.MaxModels) + `1]`: `[refused]`,
 	} {
