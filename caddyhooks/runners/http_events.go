@@ -69,7 +69,6 @@ func eventText(data []byte) (text string, has bool, used usage.Reports) {
 		if answer.hasText || !answer.other {
 			return answer.text, answer.hasText, answer.used
 		}
-		used = answer.used
 	}
-	return string(data), len(data) > 0, used
+	return string(data), len(data) > 0, nil
 }

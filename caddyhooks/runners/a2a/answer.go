@@ -1,6 +1,7 @@
 package a2a
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"github.com/a2aproject/a2a-go/v2/a2a"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/usage"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/answers"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/turns"
 )
@@ -31,6 +33,8 @@ type turnAnswer struct {
 	size      int // of the artifacts
 	said      strings.Builder
 	diverged  bool // what was emitted is not how the answer begins
+
+	used usage.Reports // as the last metadata that has it says
 }
 
 // partContent is what is in the parts of a message or an artifact.
@@ -83,15 +87,18 @@ func (a *turnAnswer) add(event a2a.Event) (err error) {
 	switch event := event.(type) {
 	case *a2a.Message:
 		a.named(event.TaskInfo())
+		a.note(event.Metadata)
 		a.message = new(partContent)
 		err = a.message.add(event.Parts, "\n")
 	case *a2a.Task:
 		a.named(event.TaskInfo())
+		a.note(event.Metadata)
 		if err = a.replaceAll(event.Artifacts); err == nil {
 			err = a.became(event.Status)
 		}
 	case *a2a.TaskStatusUpdateEvent:
 		a.named(event.TaskInfo())
+		a.note(event.Metadata)
 		err = a.became(event.Status)
 	case *a2a.TaskArtifactUpdateEvent:
 		a.named(event.TaskInfo())
@@ -114,6 +121,14 @@ func (a *turnAnswer) named(info a2a.TaskInfo) {
 	}
 }
 
+// note notes what was used, if metadata says so. Each time it is that of the whole task.
+func (a *turnAnswer) note(metadata map[string]any) {
+	var used usage.Reports
+	if data, err := json.Marshal(metadata["usage"]); err == nil && used.UnmarshalJSON(data) == nil && used != nil {
+		a.used = used
+	}
+}
+
 // became takes in what state the task is in. The message of a state before is no longer of interest.
 func (a *turnAnswer) became(status a2a.TaskStatus) error {
 	a.state, a.stateMessage, a.unknown, a.mark = status.State, partContent{}, "", statusMark(status)
@@ -123,6 +138,7 @@ func (a *turnAnswer) became(status a2a.TaskStatus) error {
 	if status.Message == nil {
 		return nil
 	}
+	a.note(status.Message.Metadata)
 	return a.stateMessage.add(status.Message.Parts, "\n")
 }
 

@@ -55,6 +55,7 @@ func (a *A2A) converse(turnCtx context.Context, turn *engine.Turn) (reply engine
 	t.begin()
 	renewed, err := t.carryOut(ctx, session)
 	var takenOn *engine.TakenOnError
+	reply.Usage = t.answer.used
 	if err == nil {
 		reply.Text, err = t.result()
 	}
@@ -72,7 +73,7 @@ func (a *A2A) converse(turnCtx context.Context, turn *engine.Turn) (reply engine
 		}
 		return reply, nil
 	case errors.As(err, &takenOn):
-		reply.Text = ""
+		reply.Text, reply.Usage = "", nil // which the task tells at its end, for all of it
 		return reply, err
 	}
 	if t.answer.open() {
