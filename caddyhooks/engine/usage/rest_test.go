@@ -31,3 +31,24 @@ func TestTokensThatAreLeft(t *testing.T) {
 		}
 	}
 }
+
+func TestCostThatIsLeft(t *testing.T) {
+	for _, tt := range []struct {
+		total, before any
+		want          string
+	}{
+		{nil, 0, "null"},
+		{0.5, nil, "null"},
+		{0.5, 0, "0.5"},
+		{0.75, 0.25, "0.5"},
+		{0.5, 0.75, "null"},
+		{0.5, "x", "null"},
+		{"x", 0, `"x"`},
+		{-1, -2, "1"},
+		{-1, 0, "null"},
+	} {
+		if got, err := usage.RestOfCost(usage.NumberOf(tt.total), usage.NumberOf(tt.before)).MarshalJSON(); err != nil || string(got) != tt.want {
+			t.Errorf("%v without %v is %s, %v", tt.total, tt.before, got, err)
+		}
+	}
+}

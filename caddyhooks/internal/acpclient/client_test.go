@@ -88,9 +88,9 @@ func TestUpdatesOfASessionComeInOrderBeforeTheEndOfItsTurn(t *testing.T) {
 	)
 	h := new(heard)
 	defer c.Listen("s", h)()
-	reason, err := c.Prompt(t.Context(), "s", "hello", "")
-	if err != nil || reason != "end_turn" {
-		t.Fatalf("got %q, %v", reason, err)
+	end, err := c.Prompt(t.Context(), "s", "hello", "")
+	if err != nil || end.StopReason != "end_turn" {
+		t.Fatalf("got %q, %v", end.StopReason, err)
 	}
 	if got, want := strings.Join(h.texts, ", "), "agent_message_chunk one, agent_message_chunk , something_new , asks for read"; got != want {
 		t.Errorf("heard %s\nwant  %s", got, want)

@@ -23,6 +23,7 @@ type Update struct {
 	MessageID string          `json:"messageId"`
 	Content   json.RawMessage `json:"content"` // of a message: see Text
 	Meta      json.RawMessage `json:"_meta"`
+	Cost      json.RawMessage `json:"cost"` // of all turns of the session: see Dollars
 
 	ToolUse // of a tool call
 }
@@ -78,6 +79,7 @@ const (
 	ToolCall       = "tool_call"
 	ToolCallUpdate = "tool_call_update"
 	SessionInfo    = "session_info_update"
+	UsageUpdate    = "usage_update"
 )
 
 // Text is the text of a message, "" if it is an image or something else.
@@ -90,6 +92,18 @@ func (u *Update) Text() string {
 		return ""
 	}
 	return content.Text
+}
+
+// Dollars is the cost as JSON, nil if there is none in US dollars.
+func (u *Update) Dollars() json.RawMessage {
+	var cost struct {
+		Amount   json.RawMessage `json:"amount"`
+		Currency string          `json:"currency"`
+	}
+	if json.Unmarshal(u.Cost, &cost) != nil || cost.Currency != "USD" {
+		return nil
+	}
+	return cost.Amount
 }
 
 // PermissionRequest is the request of an agent to use a tool.
@@ -219,17 +233,20 @@ func (c *Client) SetModel(ctx context.Context, id, model string) error {
 	return err
 }
 
-// Prompt sends a message and waits for the end of the turn. It returns why the turn ended. The agent gets the trace parent unless
-// that is "".
-func (c *Client) Prompt(ctx context.Context, id, message, traceParent string) (stopReason string, err error) {
+// TurnEnd is how a turn ended.
+type TurnEnd struct {
+	StopReason string          `json:"stopReason"`
+	Usage      json.RawMessage `json:"usage"` // of tokens
+	Meta       json.RawMessage `json:"_meta"`
+}
+
+// Prompt sends a message and waits for the end of the turn. The agent gets the trace parent unless that is "".
+func (c *Client) Prompt(ctx context.Context, id, message, traceParent string) (TurnEnd, error) {
 	request := acp.PromptRequest{SessionId: acp.SessionId(id), Prompt: []acp.ContentBlock{acp.TextBlock(message)}}
 	if traceParent != "" {
 		request.Meta = map[string]any{"traceparent": traceParent} // a name that the protocol reserves for this
 	}
-	result, err := call[struct {
-		StopReason string `json:"stopReason"`
-	}](ctx, c, acp.AgentMethodSessionPrompt, request)
-	return result.StopReason, err
+	return call[TurnEnd](ctx, c, acp.AgentMethodSessionPrompt, request)
 }
 
 // Cancel asks the agent to end the turn of a session. Prompt returns when it has.

@@ -351,6 +351,8 @@ func (a *testAgent) Prompt(_ context.Context, params acp.PromptRequest) (acp.Pro
 		a.mu.Unlock()
 		a.say(ctx, id, model)
 		return acp.PromptResponse{StopReason: acp.StopReasonEndTurn}, nil
+	case "use": // as much as the JSON says
+		return a.use(ctx, id, rest)
 	case "pid":
 		a.say(ctx, id, strconv.Itoa(os.Getpid()))
 		return acp.PromptResponse{StopReason: acp.StopReasonEndTurn}, nil
@@ -362,6 +364,35 @@ func (a *testAgent) Prompt(_ context.Context, params acp.PromptRequest) (acp.Pro
 	a.say(ctx, id, fmt.Sprintf("turn %d: ", strings.Count(string(past), "\n")+1))
 	a.say(ctx, id, string(answer))
 	return acp.PromptResponse{StopReason: acp.StopReasonEndTurn}, nil
+}
+
+// use tells what was used.
+func (a *testAgent) use(ctx context.Context, id acp.SessionId, told string) (acp.PromptResponse, error) {
+	var used struct {
+		Cost  *acp.Cost
+		Usage *acp.Usage
+		Meta  map[string]any
+		How   string
+	}
+	if err := json.Unmarshal([]byte(told), &used); err != nil {
+		return acp.PromptResponse{}, err
+	}
+	if used.Cost != nil {
+		update := acp.SessionUpdate{UsageUpdate: &acp.SessionUsageUpdate{SessionUpdate: "usage_update", Cost: used.Cost, Size: 200000, Used: 15}}
+		if err := a.conn.SessionUpdate(ctx, acp.SessionNotification{SessionId: id, Update: update}); err != nil {
+			return acp.PromptResponse{}, err
+		}
+	}
+	a.say(ctx, id, "Hello")
+	end := acp.PromptResponse{StopReason: acp.StopReasonEndTurn, Usage: used.Usage, Meta: used.Meta}
+	switch used.How {
+	case "fail":
+		return end, &acp.RequestError{Code: -32603, Message: "no"}
+	case "wait":
+		<-ctx.Done()
+		end.StopReason = acp.StopReasonCancelled
+	}
+	return end, nil
 }
 
 // ask asks for tools of some kinds, and says which answers it got.

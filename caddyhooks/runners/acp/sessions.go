@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/usage"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/acpclient"
 )
 
@@ -27,6 +28,7 @@ type openSession struct {
 	setup acpclient.Session
 	turns int
 	used  time.Time
+	cost  usage.Number // of its turns so far, nil if it is not known
 }
 
 func newOpenSessions(most int) *openSessions {
@@ -189,7 +191,9 @@ func (a *ACP) openSession(ctx context.Context, agent *agentProcess, id string, k
 			return session, false, err
 		}
 	}
-	session, err = open(agent.client.NewSession(ctx, agent.dir, meta))
+	if session, err = open(agent.client.NewSession(ctx, agent.dir, meta)); err == nil {
+		session.cost = usage.Number("0")
+	}
 	return session, id != "" && err == nil, err
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/coder/acp-go-sdk"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/usage"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/acpclient"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/answers"
@@ -119,6 +120,7 @@ func (a *ACP) runOnce(ctx context.Context, turn *engine.Turn, agent *agentProces
 	err = t.prompt(ctx, agent, session.id, message, a.endAgent(agent, "it did not end a turn that was cancelled"))
 	stop()
 	reply.Permissions = t.close()
+	reply.Usage = t.used(session, kind.model)
 	t.asks.Wait()
 	var lost *lostSessionError
 	var unavailable *engine.UnavailableError
@@ -184,6 +186,8 @@ type turnListener struct {
 	endAsking func()
 	asks      sync.WaitGroup // of requests that wait for people
 
+	end acpclient.TurnEnd // for the one who called prompt
+
 	mu          sync.Mutex
 	text        strings.Builder
 	held        strings.Builder // the end of text, which was not emitted yet
@@ -200,6 +204,7 @@ type turnListener struct {
 	uses        map[string]acpclient.ToolUse // by their ids, as far as the agent has told …
 	useBytes    int                          // … and how much that is, without kinds
 	permissions []engine.Permission
+	cost        usage.Number // of all turns of the session
 	problem     error
 	stopped     chan struct{} // closed when problem is set
 }
@@ -215,20 +220,21 @@ func (t *turnListener) prompt(ctx context.Context, agent *agentProcess, session,
 		t.turn.Sent()
 	}
 	type ended struct {
-		reason string
-		err    error
+		acpclient.TurnEnd
+		err error
 	}
 	result := make(chan ended, 1)
 	within, giveUp := context.WithCancel(context.Background())
 	defer giveUp()
 	go func() {
-		reason, err := agent.client.Prompt(within, session, message, t.turn.TraceParent)
-		result <- ended{reason, err}
+		end, err := agent.client.Prompt(within, session, message, t.turn.TraceParent)
+		result <- ended{end, err}
 	}()
 	var err error
 	select {
 	case r := <-result:
-		return t.outcome(ctx, agent, r.reason, r.err)
+		t.end = r.TurnEnd
+		return t.outcome(ctx, agent, r.StopReason, r.err)
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-t.stopped:
@@ -245,7 +251,8 @@ func (t *turnListener) prompt(ctx context.Context, agent *agentProcess, session,
 	timer := time.NewTimer(cancelPatience)
 	defer timer.Stop()
 	select {
-	case <-result:
+	case r := <-result:
+		t.end = r.TurnEnd
 	case <-timer.C:
 		end()
 	}
@@ -351,6 +358,10 @@ func (t *turnListener) Update(update acpclient.Update, size int) {
 		t.noteTrouble(preset.trouble(&update))
 	}
 	switch update.Kind {
+	case acpclient.UsageUpdate:
+		if dollars := update.Dollars(); dollars != nil {
+			_ = t.cost.UnmarshalJSON(dollars) // which takes anything
+		}
 	case acpclient.Thought:
 		t.acted = true
 	case acpclient.ToolCall:
