@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/usage"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/pgtest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/imports"
@@ -142,7 +143,9 @@ func fill(t *testing.T, s engine.Store) {
 			d.Status, d.ChatID, d.Hook, d.ContentType, d.Body = engine.Pending, claim.Run.ChatID, claim.Run.Hook, "text/plain", "an answer"
 		}
 		_, err = s.Runs().End(t.Context(), claim, engine.End{Outcome: outcome, Deliveries: deliveries, Session: engine.Session{Runner: "default", ID: session},
-			Steps: []engine.Step{{Phase: engine.PhaseTurn, StartedAt: claim.StartedAt, Took: time.Second, Errors: []string{"no"}}}}, engine.Batch{})
+			Steps: []engine.Step{{Phase: engine.PhaseTurn, StartedAt: claim.StartedAt, Took: time.Second, Errors: []string{"no"}}},
+			Spent: []engine.LedgerEntry{{Account: usage.NewAccount("a", session), Span: time.Hour, Keep: 24 * time.Hour, Runs: 1,
+				Use: engine.Use{HasTokens: true, Input: 5, Output: 4, Cached: 3, Reasoning: 2, HasCost: true, Cost: 1}}}}, engine.Batch{})
 		must(err)
 	}
 	completed := engine.Outcome{Status: engine.Completed, Text: "fine \\ \x00 ok", HasText: true, JSON: []byte("{ }")}
@@ -229,6 +232,14 @@ func everything(t *testing.T, s engine.Store) string {
 	settings, revision, _ := s.Settings().Load(t.Context())
 	changes, _, _ := s.Settings().Changes(t.Context(), 10, "")
 	minutes, _ := s.Minutes().Load(t.Context(), time.Time{})
+	spent, _, err := s.Ledger().Spent(t.Context(), "", time.Hour)
+	if err != nil || len(spent) != 3 {
+		t.Fatal(spent, err)
+	}
+	for i := range spent {
+		spent[i].Start = spent[i].Start.UTC()
+	}
+	all["spent"] = spent
 	backlog, _ := s.Runs().Backlog(t.Context())
 	pending, dead, _ := s.Deliveries().Count(t.Context())
 	all["runs"], all["deliveries"], all["past"], all["session"], all["minutes"] = runs, deliveries, past, session, minutes

@@ -98,6 +98,9 @@ func (i *importing) all(ctx context.Context, schema string) error {
 	if err := i.copyMinutes(ctx); err != nil {
 		return err
 	}
+	if err := i.copyLedger(ctx); err != nil {
+		return err
+	}
 	if err := i.copySettings(ctx); err != nil {
 		return err
 	}

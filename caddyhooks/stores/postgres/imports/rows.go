@@ -27,6 +27,7 @@ var importedColumns = map[string][]string{
 	"delivery_news": strings.Fields(`seq host chat`),
 	"question":      strings.Fields(`run number people asked_at answered_at record answer state`),
 	"key":           strings.Fields(`id body at run first`),
+	"ledger":        strings.Fields(`account start_at part span keep until runs has_tokens has_cost input output cached reasoning cost`),
 }
 
 func (r *importedRows) write(ctx context.Context, tx pgx.Tx) error {
@@ -151,6 +152,22 @@ func (i *importing) copyMinutes(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// copyLedger copies what runs cost.
+func (i *importing) copyLedger(ctx context.Context) error {
+	entries, _, err := i.from.Ledger().Spent(ctx, "", 10*365*24*time.Hour)
+	if err != nil {
+		return fmt.Errorf("reading the ledger: %w", err)
+	}
+	var rows [][]any
+	for n := range entries {
+		e := &entries[n]
+		use := &e.Use
+		rows = append(rows, []any{e.Account, e.Start, 0, e.Span.Microseconds(), e.Keep.Microseconds(), e.KeptUntil(), e.Runs, use.HasTokens,
+			use.HasCost, use.Input, use.Output, use.Cached, use.Reasoning, use.Cost})
+	}
+	return copyRows(ctx, i.tx, "ledger", rows)
 }
 
 // copySettings copies the live settings, with the changes that led to them.
