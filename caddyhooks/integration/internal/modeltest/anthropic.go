@@ -54,7 +54,9 @@ func (anthropic) read(_ string, body []byte) (*request, error) {
 
 func (anthropic) message(r *request, stop any, content ...any) object {
 	return object{"id": newID("msg_"), "type": "message", "role": "assistant", "model": r.model, "content": append([]any{}, content...),
-		"stop_reason": stop, "stop_sequence": nil, "usage": object{"input_tokens": 10, "output_tokens": 5}}
+		"stop_reason": stop, "stop_sequence": nil, "usage": object{
+			"input_tokens": InputTokens - cachedTokens - writtenTokens, "cache_read_input_tokens": cachedTokens, "cache_creation_input_tokens": writtenTokens,
+			"output_tokens": OutputTokens}}
 }
 
 func (anthropic) block(a answer) (block object, stop string) {
@@ -94,7 +96,7 @@ func (p anthropic) events(r *request, a answer) (before, words, after []event) {
 	}
 	after = []event{
 		send("content_block_stop", object{"index": 0}),
-		send("message_delta", object{"delta": object{"stop_reason": stop, "stop_sequence": nil}, "usage": object{"output_tokens": 5}}),
+		send("message_delta", object{"delta": object{"stop_reason": stop, "stop_sequence": nil}, "usage": object{"output_tokens": OutputTokens}}),
 		send("message_stop", object{}),
 	}
 	return before, words, after

@@ -54,7 +54,10 @@ func (chat) message(a answer) (message object, finish string) {
 	return object{"role": "assistant", "content": nil, "tool_calls": []any{call}}, "tool_calls"
 }
 
-var usageOfChat = object{"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+var usageOfChat = object{
+	"prompt_tokens": InputTokens, "prompt_tokens_details": object{"cached_tokens": cachedTokens}, "completion_tokens": OutputTokens,
+	"completion_tokens_details": object{"reasoning_tokens": ThoughtTokens}, "total_tokens": InputTokens + OutputTokens,
+}
 
 func (p chat) plain(r *request, a answer) any {
 	message, finish := p.message(a)

@@ -81,7 +81,8 @@ func (gemini) piece(r *request, part object, finish any) object {
 		candidate["finishReason"] = finish
 	}
 	return object{"candidates": []any{candidate}, "modelVersion": r.model, "responseId": newID("r"),
-		"usageMetadata": object{"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15}}
+		"usageMetadata": object{"promptTokenCount": InputTokens, "cachedContentTokenCount": cachedTokens, "candidatesTokenCount": OutputTokens - ThoughtTokens,
+			"thoughtsTokenCount": ThoughtTokens, "totalTokenCount": InputTokens + OutputTokens}}
 }
 
 func (gemini) part(a answer) object {

@@ -59,6 +59,15 @@ type Call struct {
 	Left   bool          // the caller closed the call before its end
 }
 
+// What the model says that each answer used, in the words of its protocol.
+const (
+	InputTokens   = 1000
+	cachedTokens  = 900 // of them
+	writtenTokens = 20  // to the cache
+	OutputTokens  = 50
+	ThoughtTokens = 30 // of them
+)
+
 // Message is a part of the conversation. The role is "user", "assistant" or, for what a tool put out, "tool".
 type Message struct{ Role, Text string }
 

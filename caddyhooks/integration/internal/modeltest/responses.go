@@ -74,8 +74,8 @@ func (responses) item(a answer) object {
 
 func (responses) response(id, status string, r *request, output ...any) object {
 	return object{"id": id, "object": "response", "created_at": time.Now().Unix(), "status": status, "model": r.model, "output": append([]any{}, output...),
-		"usage": object{"input_tokens": 10, "input_tokens_details": object{"cached_tokens": 0}, "output_tokens": 5,
-			"output_tokens_details": object{"reasoning_tokens": 0}, "total_tokens": 15}}
+		"usage": object{"input_tokens": InputTokens, "input_tokens_details": object{"cached_tokens": cachedTokens}, "output_tokens": OutputTokens,
+			"output_tokens_details": object{"reasoning_tokens": ThoughtTokens}, "total_tokens": InputTokens + OutputTokens}}
 }
 
 func (p responses) plain(r *request, a answer) any {
