@@ -34,8 +34,8 @@ func (t *turnListener) used(session *openSession, model string) []usage.Report {
 // maxMeta bounds the metadata that is looked at.
 const maxMeta = 64 << 10
 
-// tokensOf are the tokens of a turn. Claude Code, Codex and Gemini CLI tell those of each model in the metadata. The protocol has one place for
-// all models.
+// tokensOf are the tokens of a turn. Claude Code, Codex and Gemini CLI tell those of each model in the metadata. The protocol has one
+// place for all models.
 func tokensOf(end *acpclient.TurnEnd, model string) (reports []usage.Report) {
 	var meta struct {
 		Quota struct {
