@@ -22,8 +22,8 @@ func (s *Spending) Restore(before []Use) { s.before = before }
 
 // Add reads the reports of a turn, and returns what it has used.
 func (s *Spending) Add(reports []Report) (uses []Use) {
-	if len(reports) > MaxModels {
-		s.refused = "the agent reported the usage of too many models"
+	if len(reports) > maxReports {
+		s.refused = "the agent reported its usage in too many parts"
 		return nil
 	}
 	for i := range reports {
@@ -54,6 +54,9 @@ func (s *Spending) AddJSON(text []byte) (uses []Use) {
 	}
 	return s.Add(reports)
 }
+
+// maxReports bounds the reports of a turn. Some agents make one for each call of a model.
+const maxReports = 1024
 
 // All is what the run has used so far, by model.
 func (s *Spending) All() []Use { return Add(s.before, s.uses...) }

@@ -36,7 +36,7 @@ const (
 	maxModel  = 128 // bytes of the name of a model
 	MaxModels = 16  // of a run
 
-	maxReports = 16 << 10 // bytes of JSON
+	maxReportBytes = 16 << 10 // bytes of JSON
 )
 
 // Number is a number that an agent reports. Any JSON is taken: whether it is one is known after Read.
@@ -118,8 +118,8 @@ type Reports []Report
 func (r *Reports) UnmarshalJSON(data []byte) error {
 	*r = nil
 	var items []json.RawMessage
-	if len(data) > maxReports || json.Unmarshal(data, &items) != nil || len(items) > MaxModels {
-		items = []json.RawMessage{data[:min(len(data), maxReports)]}
+	if len(data) > maxReportBytes || json.Unmarshal(data, &items) != nil || len(items) > MaxModels {
+		items = []json.RawMessage{data[:min(len(data), maxReportBytes)]}
 	}
 	for _, item := range items {
 		var report Report
