@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/usage"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
 )
 
@@ -38,7 +39,7 @@ func BenchmarkBesideRunsPutAside(b *testing.B) {
 		for _, i := range []int{first, 1 - first} {
 			s := stores[i]
 			accepting[i] += timed(func() { addRuns(b, s, together, together) })
-			claiming[i] += timed(func() { claimAndEnd(b, s, together) })
+			claiming[i] += timed(func() { claimAndEnd(b, s, together, completedEnd) })
 		}
 	}
 	b.ReportMetric(float64(accepting[1])/float64(accepting[0]), "accept-ratio")
@@ -48,6 +49,31 @@ func BenchmarkBesideRunsPutAside(b *testing.B) {
 	b.ReportMetric(float64(memory)/waiting, "B/put-aside")
 	b.ReportMetric(0, "ns/op")
 }
+
+// BenchmarkSpending ends runs, in turn without a word on what they cost and with it, and tells how much longer the latter takes.
+func BenchmarkSpending(b *testing.B) {
+	const together = 64
+	s := newBolt(b, filepath.Join(b.TempDir(), "hooks.db"))
+	defer s.Close()
+	use := engine.Use{Model: "gpt-5", HasTokens: true, Input: 1200, Output: 340, HasCost: true, Cost: 4_900_000}
+	spending := completedEnd
+	spending.Outcome.Usage = []engine.Use{use}
+	spending.Spent = []engine.LedgerEntry{{Account: usage.NewAccount("cost", "agent", "default", "gpt-5"), Span: time.Hour, Keep: 24 * time.Hour,
+		Runs: 1, Use: use}}
+	ends := []engine.End{completedEnd, spending}
+	var took [2]time.Duration
+	for first := 0; b.Loop(); first = 1 - first {
+		for _, i := range []int{first, 1 - first} {
+			addRuns(b, s, together, together)
+			took[i] += timed(func() { claimAndEnd(b, s, together, ends[i]) })
+		}
+	}
+	b.ReportMetric(float64(took[1])/float64(took[0]), "end-ratio")
+	b.ReportMetric(0, "ns/op")
+}
+
+// completedEnd is the end of a run of which nobody told what it cost.
+var completedEnd = engine.End{Outcome: engine.Outcome{Status: engine.Completed}}
 
 func timed(f func()) time.Duration {
 	began := time.Now()
@@ -64,7 +90,7 @@ func heap() int64 {
 }
 
 // claimAndEnd claims so many runs, one by one, and ends them, many callers at once.
-func claimAndEnd(b *testing.B, s *store, n int) {
+func claimAndEnd(b *testing.B, s *store, n int, end engine.End) {
 	var callers sync.WaitGroup
 	for range n {
 		callers.Go(func() {
@@ -73,7 +99,7 @@ func claimAndEnd(b *testing.B, s *store, n int) {
 				b.Errorf("claimed %d runs: %v", len(claims), err)
 				return
 			}
-			if _, err := s.Runs().End(b.Context(), claims[0], engine.End{Outcome: engine.Outcome{Status: engine.Completed}}, engine.Batch{}); err != nil {
+			if _, err := s.Runs().End(b.Context(), claims[0], end, engine.Batch{}); err != nil {
 				b.Error(err)
 			}
 		})
