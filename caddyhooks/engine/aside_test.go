@@ -355,7 +355,7 @@ func TestRepairsGoTheSameWay(t *testing.T) {
 		record := found(t, e, run)
 		used := engine.Use{Model: "m", HasTokens: true, Input: 1 + 2 + 3}
 		if costs, err := e.Costs(t.Context(), time.Hour); err != nil || !slices.Equal(record.Outcome.Usage, []engine.Use{used}) ||
-			len(costs) != 1 || costs[0].Use.Input != used.Input {
+			len(costs) != 1 || costs[0].Use.Input != used.Input || costs[0].Runs != 1 {
 			t.Errorf("the run used %+v, and %+v was spent: %v", record.Outcome.Usage, costs, err)
 		}
 		if record.Status != engine.Completed || string(record.Outcome.JSON) != `{"a":1}` || record.Outcome.Repairs != 2 {

@@ -103,8 +103,8 @@ func TestWhatAnAgentAskedForAndUsedIsKeptHoweverTheRunEnds(t *testing.T) {
 					t.Errorf("the usage is %+v, refused: %s", outcome.Usage, outcome.Account.UsageRefused)
 				}
 				costs, err := e.Costs(t.Context(), time.Hour)
-				if err != nil || len(costs) != 2 || costs[0].Use != used[0] || costs[1].Model != "small" || costs[1].Use.Input != used[1].Input ||
-					costs[1].Hook != run.Hook || costs[1].Runner != "default" || costs[1].Runs != 1 {
+				if err != nil || len(costs) != 2 || costs[0].Use != used[0] || costs[0].Runs != 1 || costs[1].Model != "small" || costs[1].Use.Input != used[1].Input ||
+					costs[1].Hook != run.Hook || costs[1].Runner != "default" || costs[1].Runs != 0 {
 					t.Errorf("the costs are %+v, %v", costs, err)
 				}
 				if lines := logs.FilterMessage("run finished").FilterField(zap.Bool("session_renewed", true)); lines.Len() != 1 {

@@ -17,7 +17,7 @@ type Entry struct {
 	Keep  time.Duration
 	Start time.Time
 
-	Runs int64 // how often something was added
+	Runs int64 // that it was spent on
 	Use  Use   // without a model
 }
 

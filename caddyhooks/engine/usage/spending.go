@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"cmp"
 	"encoding/json"
 	"sync"
 	"time"
@@ -80,12 +81,20 @@ func CostAccount(account string) (hook, runner, model string) {
 	return parts[1], parts[2], parts[3]
 }
 
-// Entries are what was used since the run was claimed, for the ledger. They are nil if nothing was.
+// Entries are what was used since the run was claimed, for the ledger. They are nil if nothing was. The run counts once: for the model that
+// most was spent on, when it has used something for the first time.
 func (s *Spending) Entries(hook, runner string, models *Models) (entries []Entry) {
-	for _, use := range s.uses {
+	most := 0
+	for i, use := range s.uses {
+		if other := s.uses[most]; cmp.Or(cmp.Compare(use.Cost, other.Cost), cmp.Compare(use.Tokens(), other.Tokens())) > 0 {
+			most = i
+		}
 		account := NewAccount(costAccount, hook, runner, models.known(use.Model))
 		use.Model = ""
-		entries = append(entries, Entry{Account: account, Span: costSpan, Keep: costKept, Runs: 1, Use: use})
+		entries = append(entries, Entry{Account: account, Span: costSpan, Keep: costKept, Use: use})
+	}
+	if len(entries) > 0 && len(s.before) == 0 {
+		entries[most].Runs = 1
 	}
 	return entries
 }
