@@ -90,13 +90,13 @@ func (m metrics) about(name, value string) (series []string) {
 
 // allMetrics are the names of all metrics there are.
 var allMetrics = []string{
-	"caddy_hooks_accept_duration_seconds", "caddy_hooks_auth_failures_total", "caddy_hooks_build_info", "caddy_hooks_deliveries_dead",
+	"caddy_hooks_accept_duration_seconds", "caddy_hooks_auth_failures_total", "caddy_hooks_build_info", "caddy_hooks_cost_usd_total", "caddy_hooks_deliveries_dead",
 	"caddy_hooks_deliveries_pending", "caddy_hooks_delivery_attempts_total", "caddy_hooks_delivery_duration_seconds", "caddy_hooks_event_streams",
 	"caddy_hooks_ignored_total", "caddy_hooks_open_questions", "caddy_hooks_paused", "caddy_hooks_queue_depth", "caddy_hooks_queue_limit", "caddy_hooks_queue_oldest_seconds", "caddy_hooks_repairs_total",
 	"caddy_hooks_replays_total", "caddy_hooks_requests_total", "caddy_hooks_run_duration_seconds", "caddy_hooks_run_failures_total",
 	"caddy_hooks_run_wait_seconds", "caddy_hooks_runner_up", "caddy_hooks_running", "caddy_hooks_runs_total", "caddy_hooks_settings_changes_total",
 	"caddy_hooks_settings_problems", "caddy_hooks_store_bytes", "caddy_hooks_store_commit_changes", "caddy_hooks_store_commit_duration_seconds",
-	"caddy_hooks_store_up", "caddy_hooks_waiting_runs", "caddy_hooks_workers",
+	"caddy_hooks_store_up", "caddy_hooks_tokens_total", "caddy_hooks_waiting_runs", "caddy_hooks_workers",
 }
 
 // wantAllMetrics has the linter of promtool look at an answer, and checks that all metrics are in it with a text of help.

@@ -144,7 +144,7 @@ func TestRunsAreFoundByTheirRunner(t *testing.T) {
 		out, errs, err := command(t, "export", "--of", "runs", "--format", "csv", "--runner", "other", "--address", s.Admin)
 		wantExit(t, 0, errs, err)
 		header, row, _ := strings.Cut(out, "\n")
-		if !strings.HasSuffix(header, ",requestId,queuedMs,durationMs") || strings.Count(row, "\n") != 1 || !strings.Contains(row, other) {
+		if !strings.HasSuffix(header, ",requestId,queuedMs,durationMs,usageRefused,inputTokens,outputTokens,cachedTokens,reasoningTokens,costUsd") || strings.Count(row, "\n") != 1 || !strings.Contains(row, other) {
 			t.Errorf("got %s", out)
 		}
 		s.Stop()

@@ -21,8 +21,10 @@ type csvColumn struct {
 
 type csvColumns []csvColumn
 
-// columnsOf are the columns of rows of a type. A field that is a list has none, and the counts of deliveries have one each.
+// columnsOf are the columns of rows of a type. A field that is a list has none. The counts of deliveries
+// have one each, and so has what a run used.
 func columnsOf(row reflect.Type, without ...string) (columns csvColumns) {
+	var used csvColumns
 	for _, field := range reflect.VisibleFields(row) {
 		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
 		switch {
@@ -31,13 +33,18 @@ func columnsOf(row reflect.Type, without ...string) (columns csvColumns) {
 			for _, count := range columnsOf(field.Type.Elem()) {
 				columns = append(columns, csvColumn{count.name, slices.Concat(field.Index, count.index), true})
 			}
+		case field.Type == reflect.TypeFor[api.Spent]():
+			for _, part := range columnsOf(field.Type) {
+				used = append(used, csvColumn{part.name, slices.Concat(field.Index, part.index), true})
+			}
 		default:
 			columns = append(columns, csvColumn{name, field.Index, options == "omitempty"})
 		}
 	}
 	columns.move("sessionRenewed", "dead") // these were added when the others had their places
 	columns.move("repeats", "contentType")
-	return columns
+	columns.move("usageRefused", "replyBytes")
+	return append(columns, used...)
 }
 
 // move puts a column behind another one.

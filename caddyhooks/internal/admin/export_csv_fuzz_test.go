@@ -13,8 +13,9 @@ func TestColumnsKeepTheirPlaces(t *testing.T) {
 	t.Parallel()
 	const runs = "status runId chatId hook action runner name acceptedAt startedAt finishedAt attempts waitingFor errorMessage repairAttempts foldedInto folded " +
 		"client cancelledBy reason againOf preview tier test sync delivered pending dead sessionRenewed requestId queuedMs durationMs"
+	const used = " usageRefused inputTokens outputTokens cachedTokens reasoningTokens costUsd"
 	for i, want := range []string{
-		runs, runs + " message messageCut messageBytes reply replyBytes",
+		runs + used, runs + " message messageCut messageBytes reply replyBytes" + used,
 		"id kind target status attempts lastError runId runStatus chatId hook createdAt lastAttemptAt nextAttemptAt waitsFor lastStatus lastAnswer contentType repeats",
 	} {
 		if got := strings.Join(exports[i].columns.names(), " "); got != want {

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/usage"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/untrusted"
 )
@@ -82,6 +83,10 @@ type RunSummary struct {
 	RequestID   string   `json:"requestId,omitempty"`  // by which the sender knows the request
 	QueuedMs    *int64   `json:"queuedMs,omitempty"`   // from its acceptance until it was last started
 	DurationMs  *int64   `json:"durationMs,omitempty"` // from then until its end
+
+	Usage        []Use  `json:"usage,omitempty"`        // by model, as far as the agent told
+	Used         Spent  `json:"-"`                      // all of it, for CSV
+	UsageRefused string `json:"usageRefused,omitempty"` // why a report of the agent does not count
 }
 
 // SentOut is how many deliveries a run has, by their status.
@@ -118,11 +123,12 @@ func NewRunSummary(r *engine.Record, hideTexts bool) RunSummary {
 		AgainOf: r.Run.AgainOf, Tier: r.Run.Tier, Test: r.Run.Test, Sync: r.Run.Sync, RequestID: r.Run.RequestID,
 	}
 	summary.QueuedMs, summary.DurationMs = millisBetween(r.Run.AcceptedAt, r.StartedAt), millisBetween(r.StartedAt, r.FinishedAt)
+	summary.Usage, summary.Used = newUsage(r.Outcome.Usage), NewSpent(usage.Sum(r.Outcome.Usage))
 	summary.Reply, summary.Deliveries = nil, nil
 	summary.WaitingFor = cmp.Or(r.Paused, r.WaitingFor)
 	if !hideTexts {
 		summary.Preview = previewOf(r.Run.Message)
-		summary.Reason = r.Outcome.Account.Reason // which may quote what the agent answered
+		summary.Reason, summary.UsageRefused = r.Outcome.Account.Reason, r.Outcome.Account.UsageRefused // which may quote what the agent answered
 	}
 	if len(r.Deliveries) > 0 {
 		summary.SentOut = new(SentOut)
@@ -226,7 +232,7 @@ func NewRunDetails(r *engine.Record) RunDetails {
 	for _, p := range account.Permissions {
 		details.Permissions = append(details.Permissions, Permission(p))
 	}
-	details.Reply, details.Reason = NewRun(r).Reply, account.Reason
+	details.Reply, details.Reason, details.UsageRefused = NewRun(r).Reply, account.Reason, account.UsageRefused
 	for _, q := range r.Questions {
 		shown := NewQuestion(q)
 		shown.Hook, shown.ChatID = r.Run.Hook, r.Run.ChatID

@@ -44,9 +44,9 @@ const helpTemplate = `{{with or .Long .Short}}{{. | trimTrailingWhitespaces}}
 
 // verbs make the commands below `caddy hooks`.
 var verbs = []func() *cobra.Command{
-	againVerb, answerVerb, backupVerb, bulkVerb, cancelVerb, changesVerb, stores.Compact, dashboardVerb, deliveriesVerb, dismissVerb, execVerb,
-	exportVerb, healthVerb, hookVerb, listVerb, stores.Migrate, stores.MigrateStore, openapiVerb, pauseVerb, pausesVerb, questionsVerb,
-	retryVerb, dropVerb, refusedVerb, renderVerb, stores.Restore, resumeVerb, runnersVerb, runsVerb, schemaVerb, sendVerb,
+	againVerb, answerVerb, backupVerb, bulkVerb, cancelVerb, changesVerb, stores.Compact, costVerb, dashboardVerb, deliveriesVerb, dismissVerb,
+	execVerb, exportVerb, healthVerb, hookVerb, listVerb, stores.Migrate, stores.MigrateStore, openapiVerb, pauseVerb, pausesVerb,
+	questionsVerb, retryVerb, dropVerb, refusedVerb, renderVerb, stores.Restore, resumeVerb, runnersVerb, runsVerb, schemaVerb, sendVerb,
 	sessionVerb, setVerb, showVerb, signVerb, statusVerb, tailVerb, tokenVerb, tryVerb, warningsVerb,
 }
 

@@ -72,6 +72,11 @@ func TestNumbersAsPeopleReadThem(t *testing.T) {
 			t.Errorf("%d bytes are shown as %q, want %q", n, got, want)
 		}
 	}
+	for usd, want := range map[float64]string{0: "$0", 0.00001: "< $0.0001", 0.0042: "$0.0042", 1.23456: "$1.2346", 99.5: "$99.5000", 1284.5: "$1,284.50"} {
+		if got := terminal.Dollars(usd); got != want {
+			t.Errorf("%v dollars are shown as %q, want %q", usd, got, want)
+		}
+	}
 	for want, of := range map[string][2]int64{"0 %": {0, 10}, "1.0 %": {13, 1284}, "< 0.1 %": {1, 100_000}, "100.0 %": {3, 3}} {
 		if got := terminal.ShareOf(of[0], of[1]); got != want {
 			t.Errorf("%d of %d are shown as %q, want %q", of[0], of[1], got, want)

@@ -228,6 +228,12 @@ func runProperties(r *api.RunDetails, clock terminal.Clock) *properties {
 	f.add("ended", clock.When(r.FinishedAt))
 	f.add("took", runTook(clock, &r.Run))
 	f.add("runner", r.Runner)
+	for i := range r.Usage {
+		f.add("used", usedWords(&r.Usage[i]))
+	}
+	if r.UsageRefused != "" {
+		f.add("used", terminal.Warn("not known: "+r.UsageRefused))
+	}
 	f.add("tier", r.Tier)
 	f.add("memory", r.MemoryPreset)
 	f.add("client", r.Client)

@@ -110,7 +110,10 @@ func (d *Document) JSON(closed bool) (map[string]any, error) {
 		tags[i] = object{"name": tag[0], "description": tag[1]}
 	}
 	definitions := schemas.Definitions()
-	for _, definition := range definitions {
+	for kind, definition := range definitions {
+		if kind == "Use" { // whose model is none of the tiers
+			continue
+		}
 		members, _ := definition.(object)["properties"].(object)
 		for name, rule := range rulesOfMembers {
 			if member, ok := members[name].(object); ok && member["$ref"] == nil && member["type"] != "object" {

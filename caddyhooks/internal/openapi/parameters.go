@@ -9,7 +9,7 @@ var queryTexts = map[string]string{
 	"topics":  "runs, deliveries, overview, settings or refused, or several with commas between them. Default: all.",
 	"limit":   "How many items a page has, from 1 to 1000. Default: 100.",
 	"cursor":  "The cursor of the page before.",
-	"hook":    "The name of a hook. A list of runs takes several, with commas between them.",
+	"hook":    "The name of a hook. Lists of runs and costs take several, with commas between them.",
 	"headers": "The headers of the request, a line for each, as in X-GitHub-Event: issues.",
 	"query":   "The query of the request.",
 	"status":  "A status. Lists take several, with commas between them.",
@@ -26,6 +26,7 @@ var queryTexts = map[string]string{
 	"of":        "runs, chat or deliveries.",
 	"channel":   "The name of a channel.",
 	"host":      "The host of callbacks.",
+	"by":        "hook, runner, model, hour or day. Default: hook.",
 	"what":      "hook, chat, runner or all.",
 	"name":      "The name of the hook, the chat or the runner. all has none.",
 }

@@ -114,6 +114,20 @@ func ShareOf(part, whole int64) string {
 	}
 }
 
+// Dollars is a sum of money, as in "$0.0042" and "$1,284.50".
+func Dollars(usd float64) string {
+	switch {
+	case usd == 0:
+		return "$0"
+	case usd < 0.0001:
+		return "< $0.0001"
+	case usd < 100:
+		return fmt.Sprintf("$%.4f", usd)
+	default:
+		return "$" + humanize.FormatFloat("#,###.##", usd)
+	}
+}
+
 // ByteSize is a number of bytes, as in "214 MB".
 func ByteSize(bytes int64) string {
 	if bytes < 1024 {
