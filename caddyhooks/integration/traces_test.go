@@ -25,12 +25,13 @@ func traced(rn *hookstest.Runner, more string) string {
 	return "tracing {\n\tspan request\n}\n" + hookstest.Hooks(rn, hookstest.WithCallbacks+more)
 }
 
-// mendingRunner answers repairs with what the schema wants, and turns with something else.
+// mendingRunner answers repairs with what the schema wants, and tells what they used. It answers turns with something else.
 func mendingRunner(t testing.TB) *hookstest.Runner {
 	return hookstest.StartRunner(t, func(w http.ResponseWriter, _ *http.Request, tn hookstest.Turn) {
 		answer := "no JSON"
 		if tn.Text("phase") == "repair" {
-			answer = `{"n":1}`
+			w.Header().Set("Content-Type", "application/json")
+			answer = `{"text":"{\"n\":1}","usage":{"model":"some-model","inputTokens":1234,"outputTokens":0,"costUsd":0.25}}`
 		}
 		_, _ = io.WriteString(w, answer)
 	})
@@ -81,8 +82,8 @@ func TestATracedRunIsOneTree(t *testing.T) {
 				attributes string
 			}{
 				{run, kindConsumer, "messaging.operation.type=process messaging.message.id=" + runID + " caddy.hooks.status=completed caddy.hooks.repairs=1 caddy.hooks.attempts=1 caddy.hooks.sync=true error.type="},
-				{turns[0], kindClient, "gen_ai.operation.name=invoke_agent gen_ai.agent.name=default gen_ai.provider.name=http caddy.hooks.run.id=" + runID + " caddy.hooks.repair= caddy.hooks.attempt=1"},
-				{turns[1], kindClient, "gen_ai.operation.name=invoke_agent caddy.hooks.repair=1 caddy.hooks.tier=balanced"},
+				{turns[0], kindClient, "gen_ai.operation.name=invoke_agent gen_ai.agent.name=default gen_ai.provider.name=http caddy.hooks.run.id=" + runID + " caddy.hooks.repair= caddy.hooks.attempt=1 gen_ai.usage.input_tokens= gen_ai.response.model= caddy.hooks.cost_usd="},
+				{turns[1], kindClient, "gen_ai.operation.name=invoke_agent caddy.hooks.repair=1 caddy.hooks.tier=balanced gen_ai.usage.input_tokens=1234 gen_ai.usage.output_tokens=0 gen_ai.response.model=some-model caddy.hooks.cost_usd=0.25"},
 				{named(spans, "deliver callback")[0], kindClient, "http.request.method=POST http.response.status_code=200 server.address=127.0.0.1 caddy.hooks.attempt=1"},
 				{named(spans, "deliver ops")[0], kindClient, "caddy.hooks.channel=ops http.response.status_code=200"},
 				{request, kindServer, ""},
