@@ -61,6 +61,7 @@ interface Api {
 	get(path: "refused", params: Params, signal: AbortSignal): Promise<{ refused: Refused[] }>;
 	get(path: "refused/requests", params: Params, signal: AbortSignal): Promise<{ requests: KeptRequest[]; keptSeconds: number }>;
 	get(path: "runners", params: Params, signal: AbortSignal): Promise<Runner[]>;
+	get(path: "cost", params: Params, signal: AbortSignal): Promise<Costs>;
 	get(path: string, params?: Params, signal?: AbortSignal): Promise<any>;
 	post(path: string, body?: unknown, params?: Params): Promise<any>;
 	/** Fetches a file: a link cannot send the header that the server asks for. */
@@ -122,6 +123,22 @@ interface Page extends Scope {
 	say(text: string): void;
 	/** The same page for a part that may end sooner. */
 	part(): Page & { end(): void };
+}
+
+/** What was used, as far as agents told. */
+interface Spent {
+	inputTokens?: number;
+	outputTokens?: number;
+	costUsd?: number;
+}
+interface CostRow extends Spent {
+	/** A hook, a runner, a model or a time. */
+	key: string;
+	runs: number;
+}
+interface Costs {
+	rows: CostRow[];
+	total: Spent & { runs: number };
 }
 
 /** What an operator has paused. */
@@ -246,6 +263,10 @@ interface RunDetails extends Run {
 	permissions?: Permission[];
 	morePermissions?: number;
 	questions?: Question[];
+	/** By model. */
+	usage?: (Spent & { model?: string })[];
+	/** Why a report of the agent does not count. */
+	usageRefused?: string;
 	againAs?: string;
 	steps?: Step[];
 	keptUntil?: string;

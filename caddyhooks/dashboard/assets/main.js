@@ -9,6 +9,7 @@ import { capital, number, setClock, useUTC, usesUTC, visible } from "./words.js"
 const pages = {
 	overview: () => import("./overview.js"), runs: () => import("./runs.js"), run: () => import("./run.js"), chats: () => import("./chats.js"),
 	deliveries: () => import("./deliveries.js"), settings: () => import("./settings.js"), hook: () => import("./hook.js"), changes: () => import("./changes.js"),
+	cost: () => import("./cost.js"),
 };
 
 const root = document.documentElement;

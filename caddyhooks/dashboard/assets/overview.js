@@ -4,7 +4,7 @@ import { pauseButton } from "./pauses.js";
 import { openQuestions } from "./questions.js";
 import { plotPanel, spark } from "./plot.js";
 import { iso, ranges } from "./times.js";
-import { capital, clock, count, duration, number, percent, setClock, statusWord } from "./words.js";
+import { capital, clock, count, duration, number, percent, setClock, short, statusWord } from "./words.js";
 
 const troubled = "failed,timed_out,expired";
 
@@ -184,7 +184,6 @@ const spoken = (text = "") => capital(text.replace(/\b(?:(\d+)h)?(?:(\d+)m)?(\d+
 
 /** @param {Series} series */
 const total = series => series.points.reduce((sum, [, value]) => sum + (value ?? 0), 0);
-const short = (v = 0) => v >= 10000 ? `${Number((v / 1000).toPrecision(3))}k` : number(v);
 
 /** "2.1 s most recently, at most 18 s at 10:44". @param {Series} series @param {(v: number) => string} format */
 function top(series, format) {

@@ -2,7 +2,7 @@
 import { ask, attempt, badge, button, checkbox, copyButton, el, facts, field, longText, mono, muted, note, panel, put, redraw, segment, since, spring, svg, table, tag, time, tr, unseen } from "./dom.js";
 import { questionItem } from "./questions.js";
 import { indented, parts } from "./rawjson.js";
-import { bytesOf, canRunAgain, capital, count, duration, isOpen, now, shortId, size, statusWord, took } from "./words.js";
+import { bytesOf, canRunAgain, capital, count, dollars, duration, isOpen, now, number, shortId, size, statusWord, took } from "./words.js";
 
 /** Asks, and hands over what cancels a run. @param {Page} page @param {number} n @param {(cancel: (run: Run) => Promise<any>) => unknown} go */
 export const askCancel = (page, n, go) => ask({
@@ -182,6 +182,7 @@ export async function show(page) {
 			["Chat", el("a.mono", { href: page.link("chats", { chatId: run.chatId }) }, run.chatId)],
 			["Action", run.action + (run.sync ? ", the caller waited" : "")], ["Accepted", [time(run.acceptedAt, { exact: true }), el("span.muted", " · ", since(run.acceptedAt))]],
 			["Started", time(run.startedAt, { exact: true })], ["Ended", time(run.finishedAt, { exact: true })], ["Took", run.finishedAt && duration(took(run))], ["Attempts", run.attempts], ["Repairs", run.repairAttempts],
+			["Used", run.usage?.map(u => el("div", [u.model, u.inputTokens != null && `${number(u.inputTokens)} + ${number(u.outputTokens)} tokens`, u.costUsd != null && dollars(u.costUsd)].filter(Boolean).join(" · ")))], ["Not counted", run.usageRefused],
 			["Waits for", run.waitingFor], ["Cancelled by", run.cancelledBy], ["Runner", run.runner], ["Model tier", run.tier], ["Tier with a schema", run.validationTier], ["Memory preset", run.memoryPreset],
 			["Time limit", run.timeoutSeconds && duration(run.timeoutSeconds)], ["Longest wait", run.queueTimeSeconds && duration(run.queueTimeSeconds)],
 			["Idempotency key", run.keyHeader && ["from ", mono(run.keyHeader)]], ["Request id", run.requestId && [mono(run.requestId), copyButton(run.requestId, "Copy the request id", { bare: true })]], ["Client", run.client && mono(run.client)], ["Trace", run.traceParent && mono(run.traceParent.split("-")[1] ?? run.traceParent)],

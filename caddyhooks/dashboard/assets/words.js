@@ -13,6 +13,10 @@ export const setClock = (serverNow = "") => { ahead = Date.parse(serverNow) - Da
 export const now = () => Date.now() + ahead;
 
 export const number = (n = 0) => n.toLocaleString("en");
+/** For the axis of a plot. */
+export const short = (v = 0) => v >= 1e6 ? `${Number((v / 1e6).toPrecision(3))}M` : v >= 10000 ? `${Number((v / 1000).toPrecision(3))}k` : number(v);
+/** An amount of US dollars: small ones have more digits. */
+export const dollars = (v = 0) => `$${v.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: v < 1 ? 4 : 2 })}`;
 /** "1 run", "2 runs". @param {number} n @param {string} one @param {string} [many] */
 export const count = (n, one, many = one + "s") => `${number(n)} ${n === 1 ? one : many}`;
 export const capital = (text = "") => text.charAt(0).toUpperCase() + text.slice(1);
