@@ -89,7 +89,9 @@ func agentAnswers(release <-chan struct{}) func(w http.ResponseWriter, r *http.R
 		case strings.Contains(tn.Text("message"), "issue"):
 			answer = "Duplicate of #1188: the session cookie is not cleared on reset. I labelled it auth and told the reporter."
 		}
-		_, _ = io.WriteString(w, answer)
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(map[string]any{"text": answer,
+			"usage": map[string]any{"model": "gpt-5", "inputTokens": 1200, "outputTokens": len(answer), "costUsd": 0.0049}})
 	}
 }
 
@@ -184,6 +186,7 @@ func (d *busyDashboard) pages() []dashboardPage {
 		{"hook", "#/settings/hooks/alerts", "<missing>"},
 		{"new-hook", "#/settings/hooks", "Preview"},
 		{"changes", "#/changes", "alerts"},
+		{"cost", "#/cost", "$0.0049"},
 	}
 }
 
