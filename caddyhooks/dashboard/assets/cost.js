@@ -15,10 +15,10 @@ export async function show(page) {
 	let since = params.get("since") ?? "", by = params.get("by") ?? "";
 	if (!Object.hasOwn(periods, since)) since = "7d";
 	if (!what.some(([name]) => name === by)) by = "hook";
-	const plots = el("div.plots"), rows = el("div"), trouble = el("div");
+	const plots = el("div.grid-2"), rows = el("div"), trouble = el("div");
 	const pickPeriod = segment("Period", Object.entries(periods).map(([name, [text]]) => [name, text]), since, name => { pickPeriod.press(since = name); change(); });
 	const pickBy = segment("Sums", what, by, name => { pickBy.press(by = name); change(); });
-	put(page.main, head("Cost", pickPeriod), trouble, plots, rows);
+	put(page.main, head("Cost", pickPeriod), trouble, el("div.stack", plots, rows));
 	page.title("Cost");
 
 	function change() {
@@ -56,7 +56,7 @@ export async function show(page) {
 
 	/** @param {Costs} costs */
 	function drawRows(costs) {
-		const columns = [[capital(by), "keep line"], ["Runs", "right nowrap"], ["Input tokens", "right nowrap"], ["Output tokens", "right nowrap"], ["Cost", "right nowrap"]];
+		const columns = [[capital(by), "keep line"], ["Runs", "right nowrap"], ["Input tokens", "right nowrap desktop-only"], ["Output tokens", "right nowrap desktop-only"], ["Cost", "right nowrap"]];
 		const known = (/** @type {number | undefined} */ n, format = number) => n == null ? "–" : format(n);
 		/** @param {Child} name @param {Costs["total"]} of */
 		const row = (name, of) => tr(columns, [name, number(of.runs), known(of.inputTokens), known(of.outputTokens), known(of.costUsd, dollars)]);

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 )
 
 // RunView is all that the API shows of a run.
@@ -150,18 +151,19 @@ func (r RunView) WantFields(t testing.TB, more ...string) {
 // listedRun is a run in a list of the admin API, which shows more than the run API.
 type listedRun struct {
 	RunView
-	Client      string `json:"client"`
-	CancelledBy string `json:"cancelledBy"`
-	Reason      string `json:"reason"`
-	AgainOf     string `json:"againOf"`
-	Preview     string `json:"preview"`
-	Tier        string `json:"tier"`
-	Test        bool   `json:"test"`
-	Sync        bool   `json:"sync"`
-	SentOut     any    `json:"sentOut"`
-	RequestID   string `json:"requestId"`
-	QueuedMs    int64  `json:"queuedMs"`
-	DurationMs  int64  `json:"durationMs"`
+	Client      string    `json:"client"`
+	CancelledBy string    `json:"cancelledBy"`
+	Reason      string    `json:"reason"`
+	AgainOf     string    `json:"againOf"`
+	Preview     string    `json:"preview"`
+	Tier        string    `json:"tier"`
+	Test        bool      `json:"test"`
+	Sync        bool      `json:"sync"`
+	SentOut     any       `json:"sentOut"`
+	RequestID   string    `json:"requestId"`
+	QueuedMs    int64     `json:"queuedMs"`
+	DurationMs  int64     `json:"durationMs"`
+	Usage       []api.Use `json:"usage"`
 }
 
 // Listed are the ids of the runs that the admin API lists, and the cursor for more.
