@@ -255,7 +255,7 @@ main.addEventListener("click", event => {
 
 let afterG = 0;
 /** @type {Record<string, string>} */
-const goTo = { o: "overview", r: "runs", h: "chats", d: "deliveries", w: "settings", c: "changes" };
+const goTo = { o: "overview", r: "runs", h: "chats", d: "deliveries", m: "cost", w: "settings", c: "changes" };
 addEventListener("keydown", event => {
 	const target = event.target instanceof HTMLElement ? event.target : main;
 	const typing = target.matches("input:not([type=checkbox], [type=radio]), textarea, select");
