@@ -76,6 +76,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 //		max_memory      <size>
 //		runner          [<name>] <module> [<arg>...] { … }
 //		runner_for      <tier>... <name>
+//		prices
 //		store           <module> [<arg>...] { … }
 //		workers         <n>
 //		queue_limit     <n>
@@ -121,6 +122,7 @@ func (h *Handler) unmarshal(helper httpcaddyfile.Helper) (health *Health, err er
 		places.Note(caddyconf.Set("max_memory", &h.MaxMemory, caddyconf.BytesFrom(service.MinMaxMemory>>20)), "max_memory"),
 		caddyconf.Directive{Word: "runner", Read: runners.unmarshalRunner, Repeatable: true},
 		caddyconf.Directive{Word: "runner_for", Read: runners.unmarshalTiers, Repeatable: true},
+		caddyconf.Directive{Word: "prices", Read: h.unmarshalPrices},
 		caddyconf.Set("store", &h.StoreRaw, caddyconf.Module("hooks.stores", "store")),
 		caddyconf.Set("workers", &h.Workers, caddyconf.Number(1)),
 		caddyconf.Set("queue_limit", &h.QueueLimit, caddyconf.Number(1)),
@@ -206,6 +208,28 @@ func (h *Handler) checkBlock(d *caddyfile.Dispenser, places settings.SettingPlac
 			return hook.Places.ErrAt(d, err)
 		}
 		h.Settings.Mappings = append(h.Settings.Mappings, hook.Mapping)
+	}
+	return nil
+}
+
+// unmarshalPrices parses:
+//
+//	prices {
+//		<model> <input> <output> [<cached>]
+//	}
+func (h *Handler) unmarshalPrices(d *caddyfile.Dispenser) error {
+	if d.NextArg() {
+		return d.Err("prices takes a block, and no arguments")
+	}
+	for nesting := d.Nesting(); d.NextBlock(nesting); {
+		price, err := service.ReadPrice(append([]string{d.Val()}, d.RemainingArgs()...))
+		if err == nil {
+			err = price.Check(h.Prices)
+		}
+		if err != nil {
+			return d.WrapErr(err)
+		}
+		h.Prices = append(h.Prices, price)
 	}
 	return nil
 }

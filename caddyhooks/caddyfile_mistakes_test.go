@@ -32,6 +32,7 @@ var caddyfileBlocks = []struct {
 		least 1: max_memory 64MB
 		own block repeatable: runner echo
 		list repeatable: runner_for smart big
+		none block: prices
 		own block: store memory
 		number 1: workers 4
 		number 1: queue_limit 10

@@ -105,6 +105,8 @@ func TestErrorsOfACaddyfileUseItsWords(t *testing.T) {
 	check("max_payload", "max_memory 1MB\nhook a {\nmax_payload 2MB\n}")
 	check("hook", "hook .a")
 	check("duplicate hook", "hook a\nhook a")
+	check("prices", "prices {\ngpt-5* 1 10\n*-mini 0.25 2\n}")
+	check("prices", "prices {\ngpt-5 1 lots\n}")
 	check("default_timeout", "default_timeout 2h")
 	check("memory_preset", "memory_preset all")
 	check("history", "history 9999h")

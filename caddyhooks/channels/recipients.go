@@ -9,6 +9,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // Recipients is the configuration of the chats that requests may name. All channels embed it.
@@ -36,7 +37,7 @@ func (r *Recipients) AllowsTo(to string) bool {
 	}
 	chat, thread := r.split(to)
 	return slices.ContainsFunc(r.allowed, func(entry allowedChat) bool {
-		return matchesStars(entry.chat, chat) && (entry.thread == "" || matchesStars(entry.thread, thread))
+		return text.MatchesStars(entry.chat, chat) && (entry.thread == "" || text.MatchesStars(entry.thread, thread))
 	})
 }
 
@@ -54,24 +55,6 @@ func (r *Recipients) split(to string) (chat, thread string) {
 func splitAtSlash(to string) (chat, thread string) {
 	chat, thread, _ = strings.Cut(to, "/")
 	return chat, thread
-}
-
-// matchesStars reports whether a text is written as a pattern, in which * stands for any characters.
-func matchesStars(pattern, text string) bool {
-	pieces := strings.Split(pattern, "*")
-	if len(pieces) == 1 {
-		return text == pattern
-	}
-	last := len(pieces) - 1
-	text, begins := strings.CutPrefix(text, pieces[0])
-	text, ends := strings.CutSuffix(text, pieces[last])
-	for _, piece := range pieces[1:last] {
-		var found bool
-		if _, text, found = strings.Cut(text, piece); !found {
-			return false
-		}
-	}
-	return begins && ends
 }
 
 // checkAllowed checks the form of an entry of allow_to. valid judges one without *. One with * has to have a chat that it

@@ -48,8 +48,8 @@ type replyNotes struct {
 	spending       *usage.Spending
 }
 
-func newReplyNotes(config *Config, runner Runner) *replyNotes {
-	return &replyNotes{permissions: account.NewPermissions(redactOf(runner)), spending: usage.NewSpending(config.Price)}
+func newReplyNotes(runner Runner, price func(model string) *usage.Price) *replyNotes {
+	return &replyNotes{permissions: account.NewPermissions(redactOf(runner)), spending: usage.NewSpending(price)}
 }
 
 // add notes what a reply tells, also one that came with an error, and returns what the turn has used. Repairs have no session.

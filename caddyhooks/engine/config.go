@@ -121,6 +121,14 @@ func (c *configs) traces() Traces {
 	return nil
 }
 
+// price is what a model costs when a turn ends, nil if it is not known.
+func (c *configs) price(model string) *usage.Price {
+	if config := c.config(); config != nil && config.Price != nil {
+		return config.Price(model)
+	}
+	return nil
+}
+
 func (c *configs) lease() time.Duration {
 	if config := c.config(); config != nil && config.Lease > 0 {
 		return config.Lease

@@ -136,7 +136,7 @@ func (p *workerPool) carryOut(config *Config, fresh *freshClaim) (next *freshCla
 	var progress TurnProgress
 	var v verdict
 	if !hopeless {
-		a.notes = newReplyNotes(config, config.Runners[config.runnerOf(run)])
+		a.notes = newReplyNotes(config.Runners[config.runnerOf(run)], p.price)
 		if v = p.goOn(ctx, a); v.outcome != nil {
 			outcome = *v.outcome
 			a.notes.complete(&outcome)

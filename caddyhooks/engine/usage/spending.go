@@ -21,7 +21,7 @@ func NewSpending(price func(model string) *Price) *Spending { return &Spending{p
 // Restore begins with what the run had used before.
 func (s *Spending) Restore(before []Use) { s.before = before }
 
-// Add reads the reports of a turn, and returns what it has used.
+// Add reads the reports of a turn, and returns what it has used. What a model costs by its price is at most MaxCost, too.
 func (s *Spending) Add(reports []Report) (uses []Use) {
 	if len(reports) > maxReports {
 		s.refused = "the agent reported its usage in too many parts"
@@ -38,7 +38,7 @@ func (s *Spending) Add(reports []Report) (uses []Use) {
 		}
 		if !use.HasCost && use.HasTokens && s.price != nil {
 			if price := s.price(use.Model); price != nil {
-				use.Cost, use.HasCost = price.Cost(use), true
+				use.Cost, use.HasCost = min(price.Cost(use), MaxCost), true
 			}
 		}
 		uses = Add(uses, use)

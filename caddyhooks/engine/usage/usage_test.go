@@ -170,3 +170,13 @@ func FuzzReport(f *testing.F) {
 		}
 	})
 }
+
+// Sums of costs have room for as many turns as sums of reported costs do.
+func TestACostByPriceIsBounded(t *testing.T) {
+	t.Parallel()
+	spending := usage.NewSpending(func(string) *usage.Price { return &usage.Price{Input: 100_000} })
+	uses := spending.AddJSON([]byte(`[{"model":"a","inputTokens":1000000000},{"model":"b","inputTokens":1000}]`))
+	if len(uses) != 2 || uses[0].Cost != usage.MaxCost || uses[1].Cost != 100*usage.Dollar {
+		t.Errorf("got %+v", uses)
+	}
+}

@@ -131,8 +131,8 @@ func checkSetArgs(cmd *cobra.Command, args []string) error {
 
 // onlyInCaddyfile are the words below hooks in a Caddyfile that are no live settings. Hooks have verbs of their own.
 var onlyInCaddyfile = []string{
-	"path", "public_url", "health", "max_timeout", "max_request", "max_memory", "runner", "runner_for", "store", "workers", "queue_limit",
-	"chat_limit", "max_attempts", "retention", "history_limit", "queue_time", "drain_timeout", "channel", "callbacks",
+	"path", "public_url", "health", "max_timeout", "max_request", "max_memory", "runner", "runner_for", "prices", "store", "workers",
+	"queue_limit", "chat_limit", "max_attempts", "retention", "history_limit", "queue_time", "drain_timeout", "channel", "callbacks",
 }
 
 // readSetting reads a value as a Caddyfile has it, and returns it as JSON.

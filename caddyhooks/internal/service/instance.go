@@ -161,6 +161,7 @@ func NewInstance(ctx caddy.Context, o *Options, config []byte) (*Instance, error
 			HistoryBytes: int64(o.HistoryLimit),
 		},
 		History:      in.HistoryInForce,
+		Price:        priceOf(o.Prices),
 		MaxAttempts:  o.MaxAttempts,
 		DrainTimeout: time.Duration(o.DrainTimeout),
 		Log:          in.Log,

@@ -52,6 +52,10 @@ type Options struct {
 	// The names of the runners for some model tiers. A hook that names a runner goes before.
 	RunnerFor map[string]string `json:"runner_for,omitempty"`
 
+	// What models cost, for turns whose agent reports tokens and no cost: for each model the US dollars for a million tokens of input, of
+	// output and, if they differ, of cached input. In the name of a model, * stands for any characters. At most 200.
+	Prices []ModelPrice `json:"prices,omitempty"`
+
 	// The store of runs and live settings. Default: bolt.
 	StoreRaw json.RawMessage `json:"store,omitempty" caddy:"namespace=hooks.stores inline_key=store"`
 
@@ -115,6 +119,11 @@ func (o *Options) FillIn() error {
 	}
 	if err := CheckPublicURL(o.PublicURL); err != nil {
 		return err
+	}
+	for i := range o.Prices {
+		if err := o.Prices[i].Check(o.Prices[:i]); err != nil {
+			return err
+		}
 	}
 	o.MaxTimeout = cmp.Or(o.MaxTimeout, caddy.Duration(time.Hour))
 	o.MaxRequest = cmp.Or(o.MaxRequest, DefaultMaxRequest)

@@ -1,5 +1,5 @@
 // Package text has the wording that messages for people share: lists, counts, durations, shortened texts, and small forms of
-// JSON. It imports the standard library alone.
+// JSON; and patterns with *. It imports the standard library alone.
 package text
 
 import (
