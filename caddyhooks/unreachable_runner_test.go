@@ -70,9 +70,10 @@ func TestARunnerThatCannotBeReachedIsLoggedAtOnce(t *testing.T) {
 func TestARunThatNobodyTakesOnExpires(t *testing.T) {
 	callbacks := hookstest.StartReceiver(t)
 	s := hookstest.StartSite(t, outageHooks("queue_time 10m\n"+hookstest.WithCallbacks+"hook quick {\n action wake\n queue_time 1s\n }"))
+	long := s.Accept(`{"message":"hello"}`)
+	hookstest.Eventually(t, "it is known why no run starts", func() bool { return strings.Contains(s.Run(long).Body, "waitingFor") })
 	id := s.Accept(`{"message":"hello","queueTimeSeconds":1,"callbackUrl":"` + callbacks.URL + `"}`)
 	s.Post("/api/hooks/quick", `{}`)
-	long := s.Accept(`{"message":"hello"}`)
 	got := callbacks.Next()
 	if got.Header.Get("X-Service-Run-Status") != "expired" || !strings.Contains(got.Body, "No agent took the run on within its queue time of 1 seconds.") {
 		t.Errorf("the callback is %+v", got)
