@@ -52,7 +52,8 @@ type Store interface {
 	// Prune forgets ended runs and keys that are older than the limits allow, a bounded number of them, and reports whether
 	// there are more. Runs with pending deliveries stay, and runs with a delivery that was given up lately. What ended runs
 	// were told is forgotten when it is older than the limits or the run itself allow, and if there is too much of it, the
-	// oldest first. So are entries of the ledger that are kept no longer. A session is forgotten when no run has named it for as long as ended runs are kept. When two nodes prune at
+	// oldest first. So are entries of the ledger that are kept no longer. A session is forgotten when no run has named it for as long as
+	// ended runs are kept. When two nodes prune at
 	// the same time, one of them may find nothing to do.
 	Prune(ctx context.Context, limits Limits) (more bool, err error)
 
@@ -99,7 +100,8 @@ type Runs interface {
 
 	// End ends a run or, if end.Requeue is set, puts it back to the head of its chat as if it had not been started, possibly
 	// to wait there. With end.Interrupted its start counts, it is not overdue, and Resume does not end its wait. It stores the run's
-	// deliveries and its session, adds what it spent to the ledger, and claims the next batch, all in one step. The claim tells which run, and by what right: a claim without a
+	// deliveries and its session, adds what it spent to the ledger, and claims the next batch, all in one step. The claim tells which run,
+	// and by what right: a claim without a
 	// token is for a run that is queued. ErrClaimLost says that the claim does not hold, or that the run is not queued, and then nothing was
 	// done. An End that is repeated with the same token, since its answer was lost, does nothing and returns nil. claim.Run is the whole run,
 	// as Claim or Get gave it out; its input is kept for as long as its History says. The next batch may hold the run that was requeued.

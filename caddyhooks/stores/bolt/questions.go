@@ -121,8 +121,8 @@ func (d *Database) countOpen(t *transaction, n int) {
 	t.undo = append(t.undo, func() { d.openQuestions -= n })
 }
 
-// putAsked writes down that an unfinished run has questions, and whether it is put aside. The record of a run that is put aside moves out of
-// runsBucket for good: the larger that bucket is, the more pages have to be written to accept other runs.
+// putAsked writes down that an unfinished run has questions, and whether it is put aside. The record of a run that is put aside moves out
+// of runsBucket for good: the larger that bucket is, the more pages have to be written to accept other runs.
 func (d *Database) putAsked(t *transaction, id uuid.UUID) {
 	stored := storedAside{is: d.queue.IsAside(id), run: asideRunOf(t.bucket(askedBucket).Get(id[:]))}
 	moves := stored.is && stored.run == nil

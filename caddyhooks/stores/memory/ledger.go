@@ -21,7 +21,8 @@ func (l *ledger) add(spent []engine.LedgerEntry, now time.Time) {
 	for _, entry := range spent {
 		entry.Start = entry.StartOf(now)
 		known := l.entries[entry.Account]
-		at, found := slices.BinarySearchFunc(known, entry.Start, func(e engine.LedgerEntry, start time.Time) int { return e.Start.Compare(start) })
+		byStart := func(e engine.LedgerEntry, start time.Time) int { return e.Start.Compare(start) }
+		at, found := slices.BinarySearchFunc(known, entry.Start, byStart)
 		if found {
 			known[at].Add(&entry)
 			continue

@@ -30,8 +30,8 @@ var sqlFiles embed.FS
 // time and again.
 var migrations = [][]string{
 	{
-		"1_tables", "1_outage", "1_pulse", "1_deliveries", "1_questions", "1_ledger", "1_lists", "1_claim", "1_end", "1_renew", "1_add", "1_prune",
-		"1_chats",
+		"1_tables", "1_outage", "1_pulse", "1_deliveries", "1_questions", "1_ledger", "1_lists", "1_claim", "1_end", "1_renew", "1_add",
+		"1_prune", "1_chats",
 	},
 }
 

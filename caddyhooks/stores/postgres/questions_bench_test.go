@@ -37,7 +37,7 @@ func BenchmarkBesideRunsPutAside(b *testing.B) {
 	carryOut := func(s *store) error {
 		claims, _, err := s.Runs().Claim(b.Context(), engine.Batch{Max: 1, Lease: time.Minute})
 		if err != nil || len(claims) != 1 {
-			return fmt.Errorf("claimed %d runs: %v", len(claims), err)
+			return fmt.Errorf("claimed %d runs: %w", len(claims), err)
 		}
 		_, err = s.Runs().End(b.Context(), claims[0], engine.End{Outcome: engine.Outcome{Status: engine.Completed}}, engine.Batch{})
 		return err
