@@ -53,8 +53,7 @@ type Store interface {
 	// there are more. Runs with pending deliveries stay, and runs with a delivery that was given up lately. What ended runs
 	// were told is forgotten when it is older than the limits or the run itself allow, and if there is too much of it, the
 	// oldest first. So are entries of the ledger that are kept no longer. A session is forgotten when no run has named it for as long as
-	// ended runs are kept. When two nodes prune at
-	// the same time, one of them may find nothing to do.
+	// ended runs are kept. When two nodes prune at the same time, one of them may find nothing to do.
 	Prune(ctx context.Context, limits Limits) (more bool, err error)
 
 	// Size is about how many bytes the data takes, where it is kept. It takes no longer if there is much.
@@ -98,13 +97,13 @@ type Runs interface {
 	// whose run somebody wants to be cancelled.
 	Renew(ctx context.Context, claims []*Claim, lease time.Duration) (lost []*Claim, cancelled []Cancellation, err error)
 
-	// End ends a run or, if end.Requeue is set, puts it back to the head of its chat as if it had not been started, possibly
-	// to wait there. With end.Interrupted its start counts, it is not overdue, and Resume does not end its wait. It stores the run's
-	// deliveries and its session, adds what it spent to the ledger, and claims the next batch, all in one step. The claim tells which run,
-	// and by what right: a claim without a
-	// token is for a run that is queued. ErrClaimLost says that the claim does not hold, or that the run is not queued, and then nothing was
-	// done. An End that is repeated with the same token, since its answer was lost, does nothing and returns nil. claim.Run is the whole run,
-	// as Claim or Get gave it out; its input is kept for as long as its History says. The next batch may hold the run that was requeued.
+	// End ends a run or, if end.Requeue is set, puts it back to the head of its chat as if it had not been started, possibly to wait
+	// there. With end.Interrupted its start counts, it is not overdue, and Resume does not end its wait. It stores the run's deliveries
+	// and its session, adds what it spent to the ledger, and claims the next batch, all in one step. The claim tells which run, and by
+	// what right: a claim without a token is for a run that is queued. ErrClaimLost says that the claim does not hold, or that the run
+	// is not queued, and then nothing was done. An End that is repeated with the same token, since its answer was lost, does nothing and
+	// returns nil. claim.Run is the whole run, as Claim or Get gave it out; its input is kept for as long as its History says. The next
+	// batch may hold the run that was requeued.
 	//
 	// With end.Question the run is put aside: it is Waiting, at the head of its chat, until the question is answered or its time is over. It
 	// does not count as queued, Resume does not end its wait, and it is not overdue, also not later. No run that has a Fold is put aside. If

@@ -136,10 +136,10 @@ func (p *workerPool) offer(a *attempt, turn *Turn) {
 	}
 }
 
-// turn calls the runner, unless the answer is known from before the run was put aside. If it is busy and a caller waits, it is called
-// again while there is time; one that cannot be
-// reached is not. A repair is tried again whatever the reason, since its turn has been carried out; if the agent goes down in it,
-// up to MaxAttempts times. A caller is not held for a runner that asks for more time than there is.
+// turn calls the runner, unless the answer is known from before the run was put aside. If it is busy and a caller waits, it is
+// called again while there is time; one that cannot be reached is not. A repair is tried again whatever the reason, since its turn
+// has been carried out; if the agent goes down in it, up to MaxAttempts times. A caller is not held for a runner that asks for more
+// time than there is.
 func (p *workerPool) turn(ctx context.Context, a *attempt, turn Turn) (reply Reply, err error) {
 	config, claim, run := a.config, a.claim, a.claim.Run
 	name := config.runnerOf(run)
