@@ -98,7 +98,7 @@ func TestTokensRotate(t *testing.T) {
 		for _, token := range []string{"old-token new-token", "old-token,new-token", "old-tokennew-token", "old-toke", "old-token2"} {
 			wake(s, token).WantError(t, 401)
 		}
-		s.Load(block("new-token"))
+		s.Reload(block("new-token"))
 		hookstest.Eventually(t, "the new configuration has taken over", func() bool {
 			resp, err := hookstest.TryRequest("POST", s.URL+"/api/hooks/wake", `{"text":"hello"}`, "Authorization", "Bearer old-token")
 			return err == nil && resp.Status == 401

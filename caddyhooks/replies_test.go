@@ -203,11 +203,11 @@ func TestAnAgentAnswersAfterAReloadAndWhileWebhooksAreOff(t *testing.T) {
 	id := s.Accept(`{"message":"hello"}`)
 	reply := next()
 	s.Waiting(id)
-	s.Load(strings.Replace(laterHooks(rn, s.Port, "workers 2"), " enabled\n", "", 1))
+	s.Reload(strings.Replace(laterHooks(rn, s.Port, "workers 2"), " enabled\n", "", 1))
 	if resp := reply.post(t, `{"text":"the answer"}`); resp.Status != 200 {
 		t.Fatalf("got %d %s", resp.Status, resp.Body)
 	}
-	s.Load(laterHooks(rn, s.Port, ""))
+	s.Reload(laterHooks(rn, s.Port, ""))
 	if run := s.Ended(id); run.Status != "completed" {
 		t.Errorf("the run is %s", run.Body)
 	}
@@ -357,7 +357,7 @@ func TestRunsOfAHookThatIsGoneStillAsk(t *testing.T) {
 		}
 	}
 	s.Waiting(ids[0])
-	s.Load(linkHooks(s, rn, chat, ""))
+	s.Reload(linkHooks(s, rn, chat, ""))
 	for _, id := range ids {
 		answer("May the agent act on this message to hook deploy?")
 		answer("May this answer")
