@@ -238,7 +238,7 @@ type Claim struct {
 	Attempt   int    // counted from 1; one that the process did not survive counts too
 	StartedAt time.Time
 	Waited    time.Duration // since the run was accepted
-	Waits     int           // how often in a row it was put back to wait
+	Waits     int           // how often in a row it was put back to wait; see End.Held
 	Awaited   bool          // a caller waits for the answer, and its node is alive
 	Folded    []*Run        // that this turn carries out too, in their order; Attempt and the rest hold for them as well, but for Waited
 	Questions []*Question   // of the run so far, in their order
@@ -275,6 +275,8 @@ type End struct {
 	// With Requeue: the reason why the run is not handed out again before the pause is over, "" if it may be at once.
 	WaitingFor string
 	Pause      time.Duration
+	// With WaitingFor, and without Interrupted: its runner was not tried. Waits of the next claim is that of this one, but at least 1.
+	Held bool
 
 	// With Requeue: the run is put aside for this question, which may be one that it was put aside for before and that is still open. Pause,
 	// if it is not 0, is after how long the run is handed out although nobody has answered. Deliveries are stored too.

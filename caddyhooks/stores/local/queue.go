@@ -421,9 +421,12 @@ func (q *Queue) Requeue(id uuid.UUID, end engine.End, now time.Time) (undo func(
 	q.requeued[id] = h.Token
 	before := q.waits[id]
 	starts, waits := h.Attempt-1, before.count()+1
-	if end.Interrupted {
+	switch {
+	case end.Interrupted:
 		starts, waits = h.Attempt, 0
 		q.dropWait(id)
+	case end.Held:
+		waits = max(before.count(), 1)
 	}
 	q.putBack(h, starts)
 	if end.WaitingFor != "" {

@@ -252,7 +252,7 @@ func compareQueue(t *testing.T, rnd *rand.Rand, steps int) {
 				q.expire(now)
 				p.expire(now)
 			case 3:
-				end := engine.End{Requeue: true}
+				end := engine.End{Requeue: true, Held: rnd.IntN(3) == 0}
 				if rnd.IntN(2) == 0 {
 					end.WaitingFor, end.Pause = "somebody", time.Duration(rnd.IntN(10))*time.Second
 				}
@@ -267,7 +267,10 @@ func compareQueue(t *testing.T, rnd *rand.Rand, steps int) {
 				*r = plainRun{id: r.id, chat: r.chat, runner: r.runner, deadline: r.deadline, waits: r.waits, starts: r.starts - 1,
 					hasAsked: r.hasAsked, known: r.known, question: r.question, asked: r.asked}
 				if end.WaitingFor != "" {
-					r.waits, r.waiting, r.due = r.waits+1, true, now.Add(end.Pause)
+					if !end.Held || r.waits == 0 {
+						r.waits++
+					}
+					r.waiting, r.due = true, now.Add(end.Pause)
 				}
 			case 1:
 				q.Remove(id)() // not after all

@@ -131,6 +131,7 @@ type endArguments struct {
 	ids, tokens         []string
 	folded              []int32
 	requeue, unstarted  []bool
+	held                []bool
 	pauses              []float64
 	reasons             []string
 	statuses, endings   []string
@@ -165,6 +166,7 @@ func (a *endArguments) add(e *ending, ask int32, next *engine.Batch) {
 	number := int32(len(a.ids)) //nolint:gosec // at most mostEnds
 	a.folded = append(a.folded, int32(len(claim.Folded)))
 	a.requeue, a.unstarted = append(a.requeue, end.Requeue), append(a.unstarted, end.Unstarted || end.Requeue && !end.Interrupted)
+	a.held = append(a.held, end.Held)
 	pause, reason := seconds(end.Pause), codec.Escape(end.WaitingFor)
 	if e.isPutAside() {
 		a.questions.add(number, e, pause, reason)
@@ -231,7 +233,7 @@ func (a *questionArguments) add(number int32, e *ending, pause float64, reason s
 func (a *endArguments) list() []any {
 	q := &a.questions
 	return []any{ // those of all ends are never nil
-		a.ids, a.tokens, a.folded, a.requeue, a.unstarted, a.pauses, a.reasons, a.statuses, a.endings,
+		a.ids, a.tokens, a.folded, a.requeue, a.unstarted, a.held, a.pauses, a.reasons, a.statuses, a.endings,
 		notNull(a.runIDs), notNull(a.runEnds), notNull(a.kept), notNull(a.past), notNull(a.forget), notNull(a.history), notNull(a.input),
 		notNull(a.inputBytes),
 		notNull(a.deliveryEnds), notNull(a.deliveryRuns), notNull(a.deliveryIndexes), notNull(a.deliveryIDs), notNull(a.deliveryHosts),
@@ -264,7 +266,7 @@ type turnoverAnswer struct {
 }
 
 var (
-	endStatement   = "SELECT * FROM @.end_runs_1(" + placeholders(54) + ")"
+	endStatement   = "SELECT * FROM @.end_runs_1(" + placeholders(55) + ")"
 	claimStatement = "SELECT * FROM @.claim_runs_1(" + placeholders(13) + ")"
 )
 

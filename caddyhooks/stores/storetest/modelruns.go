@@ -321,7 +321,7 @@ func (w *world) pass(chance *rand.Rand) any {
 
 // putBack ends a claim so that its run goes back, possibly to wait.
 func (w *world) putBack(chance *rand.Rand) any {
-	return w.end(chance, engine.End{Requeue: true, Interrupted: chance.IntN(3) == 0, Session: modelSession(chance),
+	return w.end(chance, engine.End{Requeue: true, Interrupted: chance.IntN(3) == 0, Held: chance.IntN(3) == 0, Session: modelSession(chance),
 		WaitingFor: oneOf(chance, "", "The agent is unreachable.", "It went down."), Pause: oneOf(chance, time.Minute, engine.LongestRunPause)})
 }
 

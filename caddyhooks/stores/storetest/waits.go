@@ -14,6 +14,8 @@ var waitChecks = []check{
 	{"a run says why it waits", waitIsShown},
 	{"Resume ends the waits of the runners it names", resumeNamesRunners},
 	{"Resume leaves word", resumeLeavesWord},
+	{"a run that is held back is not tried", heldIsNotTried},
+	{"a run that is held back is overdue as others are", heldIsOverdue},
 	{"a run that was interrupted counts as started, and pauses", interruptedRunPauses},
 	{"a batch keeps to its bounds", batchKeepsToBounds},
 	{"a claim made at the end of another run keeps to its bounds", nextKeepsToBounds},
@@ -137,6 +139,54 @@ func resumeLeavesWord(_ *testing.T, s *store) {
 	run := s.addTo("a")[0]
 	s.end(s.claimFirst(run), waitFor(time.Hour))
 	hears(s.t, s.Watch().Claimable(), "waits were ended", func() { s.resume() })
+}
+
+// heldFor is the end of a claim on a run that is held back.
+func heldFor(pause time.Duration) engine.End {
+	return engine.End{Requeue: true, WaitingFor: "The budget is used up.", Pause: pause, Held: true}
+}
+
+func heldIsNotTried(t *testing.T, s *store) {
+	run := s.addTo("a")[0]
+	claim := s.claimFirst(run)
+	held, wait := heldFor(time.Hour), waitFor(time.Hour)
+	for i, then := range []struct {
+		end   engine.End
+		waits int
+	}{{held, 1}, {held, 1}, {wait, 2}, {wait, 3}, {held, 3}, {wait, 4}} {
+		s.end(claim, then.end)
+		if record := s.get(run.ID); record.Status != engine.Queued || record.Attempts != 0 || record.WaitingFor != then.end.WaitingFor {
+			t.Errorf("after end %d it is %s, started %d times, and waits for %q", i, record.Status, record.Attempts, record.WaitingFor)
+		}
+		s.claimAll()
+		s.advance(time.Hour + slack)
+		if claim = s.claimFirst(run); claim.Attempt != 1 || claim.Waits != then.waits {
+			t.Errorf("after end %d it is attempt %d after %d waits, want 1 and %d", i, claim.Attempt, claim.Waits, then.waits)
+		}
+	}
+	s.end(claim, held)
+	s.resume()
+	claim = s.starts(run, 1)
+	cutOff := interrupted(time.Hour)
+	cutOff.Held = true
+	s.end(claim, cutOff)
+	s.advance(time.Hour + slack)
+	s.starts(run, 2)
+}
+
+func heldIsOverdue(_ *testing.T, s *store) {
+	run := s.addWithQueueTime(2 * time.Hour)
+	s.end(s.claimFirst(run), heldFor(time.Hour))
+	s.overdue(2 * time.Hour)
+	s.advance(time.Hour + slack)
+	s.end(s.claimFirst(run), interrupted(0))
+	s.overdue(-1)
+	s.end(s.starts(run, 2), heldFor(3*time.Hour))
+	s.overdue(time.Hour - slack)
+	s.advance(time.Hour)
+	s.overdue(0, run)
+	s.resume()
+	s.overdue(-1)
 }
 
 // interrupted is the end of a claim on a run whose turn was cut off, and that pauses unless it may start at once.

@@ -2,12 +2,12 @@
 -- 'retry': then all chats must be locked, by p_careful.
 --
 -- A run that is put back was started, unless p_unstarted says otherwise: its turn was cut off. Such a run does not wait for its runner any
--- more, though it may pause.
+-- more, though it may pause. The runner of one that p_held names was not tried: its waits are not counted up, but for the first.
 --
 -- The answer has a row for each end: 'ended', 'queued' (ended without a claim) and 'requeued' were done, 'repeated' and 'put_back' were done by an
 -- earlier call, 'lost' and 'gap' (its question is not the next one) are not done, and claim nothing.
 CREATE FUNCTION end_runs_1(p_node text, p_call bigint, p_careful boolean,
-	p_ids text[], p_tokens text[], p_folded int[], p_requeue boolean[], p_unstarted boolean[], p_pauses double precision[], p_reasons text[],
+	p_ids text[], p_tokens text[], p_folded int[], p_requeue boolean[], p_unstarted boolean[], p_held boolean[], p_pauses double precision[], p_reasons text[],
 	p_statuses text[], p_endings text[],
 	-- The runs that end, each with the number of its end: that of the claim, and those that are folded into it.
 	p_run_ids text[], p_run_end int[], p_runs text[], p_past boolean[], p_forget boolean[], p_history double precision[], p_told text[], p_told_bytes int[],
@@ -154,9 +154,9 @@ BEGIN
 				waits = CASE WHEN q.leader = ANY(cut_off) THEN 0 ELSE q.waits END,
 				expires_at = CASE WHEN NOT q.leader = ANY(cut_off) THEN expiry_1(q.accepted_at, q.starts - 1, q.waits, q.asked, q.run) END
 			WHERE q.id = ANY(members);
-		UPDATE queue q SET waits = CASE WHEN u.unstarted THEN q.waits + 1 ELSE 0 END, waiting_for = u.reason, due_at = t + make_interval(secs => u.pause),
-				expires_at = CASE WHEN u.unstarted THEN expiry_1(q.accepted_at, q.starts, q.waits + 1, q.asked, q.run) END
-			FROM unnest(ids, p_unstarted, p_reasons, p_pauses) AS u(id, unstarted, reason, pause)
+		UPDATE queue q SET waits = CASE WHEN u.unstarted THEN greatest(q.waits + (NOT u.held)::int, 1) ELSE 0 END, waiting_for = u.reason, due_at = t + make_interval(secs => u.pause),
+				expires_at = CASE WHEN u.unstarted THEN expiry_1(q.accepted_at, q.starts, 1, q.asked, q.run) END
+			FROM unnest(ids, p_unstarted, p_held, p_reasons, p_pauses) AS u(id, unstarted, held, reason, pause)
 			WHERE q.id = ANY(heads) AND q.id = u.id AND u.reason <> '';
 		IF cardinality(p_question_end) > 0 THEN
 			SELECT p.* INTO aside FROM put_aside_1(ARRAY(SELECT CASE WHEN states[u.e] = 'requeued' THEN ids[u.e] END FROM unnest(p_question_end) AS u(e)), p_question_numbers,
