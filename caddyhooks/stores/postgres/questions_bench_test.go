@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/usage"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/pgtest"
 )
 
@@ -31,23 +32,13 @@ func BenchmarkBesideRunsPutAside(b *testing.B) {
 	}
 	server.Exec(b, "postgres", "CHECKPOINT")
 	var number atomic.Int64 // of chats
-	accept := func(s *store) error {
-		return s.Runs().Add(b.Context(), newAdded(fmt.Sprint("new ", number.Add(1)), ""), engine.Terms{Limits: engine.Limits{Queue: 10_000_000}})
-	}
-	carryOut := func(s *store) error {
-		claims, _, err := s.Runs().Claim(b.Context(), engine.Batch{Max: 1, Lease: time.Minute})
-		if err != nil || len(claims) != 1 {
-			return fmt.Errorf("claimed %d runs: %w", len(claims), err)
-		}
-		_, err = s.Runs().End(b.Context(), claims[0], engine.End{Outcome: engine.Outcome{Status: engine.Completed}}, engine.Batch{})
-		return err
-	}
+	completed := engine.End{Outcome: engine.Outcome{Status: engine.Completed}}
 	ratios, took := make(map[string][]float64), make(map[string]time.Duration)
 	for first := 0; b.Loop(); first = 1 - first { // each comes first as often as the other
 		var accepting, claiming [2]time.Duration
 		for _, i := range []int{first, 1 - first} {
-			accepting[i] = timeCalls(b, together, share, func() error { return accept(stores[i]) })
-			claiming[i] = timeCalls(b, together, share, func() error { return carryOut(stores[i]) })
+			accepting[i] = timeCalls(b, together, share, func() error { return acceptNew(b, stores[i], &number) })
+			claiming[i] = timeCalls(b, together, share, func() error { return carryOut(b, stores[i], completed) })
 		}
 		for name, of := range map[string][2]time.Duration{"accept": accepting, "claim": claiming} {
 			ratios[name] = append(ratios[name], of[1].Seconds()/of[0].Seconds())
@@ -60,6 +51,46 @@ func BenchmarkBesideRunsPutAside(b *testing.B) {
 		b.ReportMetric(float64(took[name].Microseconds())/float64(b.N*share), "µs/"+name)
 	}
 	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkSpending claims runs and ends them, in turn without a word on what they cost and with it, on a server that syncs every commit.
+// The ratio is how much longer the latter takes. Run it with -benchtime 300x.
+func BenchmarkSpending(b *testing.B) {
+	const together = 64
+	s := openBench(b, pgtest.NewDurable(b))
+	use := engine.Use{Model: "gpt-5", HasTokens: true, Input: 1200, Output: 340, HasCost: true, Cost: 4_900_000}
+	spent := engine.LedgerEntry{Account: usage.NewAccount("cost", "agent", "default", "gpt-5"), Span: time.Hour, Keep: 24 * time.Hour,
+		Runs: 1, Use: use}
+	ends := []engine.End{
+		{Outcome: engine.Outcome{Status: engine.Completed}},
+		{Outcome: engine.Outcome{Status: engine.Completed, Usage: []engine.Use{use}}, Spent: []engine.LedgerEntry{spent}},
+	}
+	var number atomic.Int64 // of chats
+	var took [2]time.Duration
+	for first := 0; b.Loop(); first = 1 - first { // each comes first as often as the other
+		for _, i := range []int{first, 1 - first} {
+			timeCalls(b, together, together, func() error { return acceptNew(b, s, &number) })
+			took[i] += timeCalls(b, together, together, func() error { return carryOut(b, s, ends[i]) })
+		}
+	}
+	b.ReportMetric(took[1].Seconds()/took[0].Seconds(), "end-ratio")
+	b.ReportMetric(float64(took[1].Microseconds())/float64(b.N*together), "µs/end")
+	b.ReportMetric(0, "ns/op")
+}
+
+// acceptNew adds a run to a chat of its own.
+func acceptNew(b *testing.B, s *store, number *atomic.Int64) error {
+	return s.Runs().Add(b.Context(), newAdded(fmt.Sprint("new ", number.Add(1)), ""), engine.Terms{Limits: engine.Limits{Queue: 10_000_000}})
+}
+
+// carryOut claims a run and ends it.
+func carryOut(b *testing.B, s *store, end engine.End) error {
+	claims, _, err := s.Runs().Claim(b.Context(), engine.Batch{Max: 1, Lease: time.Minute})
+	if err != nil || len(claims) != 1 {
+		return fmt.Errorf("claimed %d runs: %w", len(claims), err)
+	}
+	_, err = s.Runs().End(b.Context(), claims[0], end, engine.Batch{})
+	return err
 }
 
 // timeCalls calls f so many times, from several callers at once, and returns how long that took.
