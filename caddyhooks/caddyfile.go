@@ -77,6 +77,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 //		runner          [<name>] <module> [<arg>...] { … }
 //		runner_for      <tier>... <name>
 //		prices
+//		budget          $<amount>/<duration>|<n> tokens/<duration> [else hold|refuse|ignore]
 //		store           <module> [<arg>...] { … }
 //		workers         <n>
 //		queue_limit     <n>
@@ -123,6 +124,7 @@ func (h *Handler) unmarshal(helper httpcaddyfile.Helper) (health *Health, err er
 		caddyconf.Directive{Word: "runner", Read: runners.unmarshalRunner, Repeatable: true},
 		caddyconf.Directive{Word: "runner_for", Read: runners.unmarshalTiers, Repeatable: true},
 		caddyconf.Directive{Word: "prices", Read: h.unmarshalPrices},
+		caddyconf.Directive{Word: "budget", Repeatable: true, Read: h.unmarshalBudget},
 		caddyconf.Set("store", &h.StoreRaw, caddyconf.Module("hooks.stores", "store")),
 		caddyconf.Set("workers", &h.Workers, caddyconf.Number(1)),
 		caddyconf.Set("queue_limit", &h.QueueLimit, caddyconf.Number(1)),
@@ -232,6 +234,11 @@ func (h *Handler) unmarshalPrices(d *caddyfile.Dispenser) error {
 		h.Prices = append(h.Prices, price)
 	}
 	return nil
+}
+
+func (h *Handler) unmarshalBudget(d *caddyfile.Dispenser) (err error) {
+	h.Budgets, err = settings.ReadBudget(d, "", h.Budgets)
+	return err
 }
 
 // unmarshalChannel parses:

@@ -33,6 +33,7 @@ var caddyfileBlocks = []struct {
 		own block repeatable: runner echo
 		list repeatable: runner_for smart big
 		none block: prices
+		list repeatable: budget $20/24h
 		own block: store memory
 		number 1: workers 4
 		number 1: queue_limit 10
@@ -75,6 +76,7 @@ var caddyfileBlocks = []struct {
 		template: each $.alerts[*]
 		own: fold 30s
 		text: rate 60/1h
+		list repeatable: budget 2M tokens/24h
 		own: respond 204
 		number 1: workers 2
 		size 64: max_payload 1MB`},

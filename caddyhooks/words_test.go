@@ -74,6 +74,7 @@ func TestErrorsOfACaddyfileUseItsWords(t *testing.T) {
 		"history":            "history 9999h",
 		"fold":               "action agent\nsync\nfold 30s",
 		"rate":               "rate 60",
+		"budget":             "budget 20/24h",
 		"from":               "from somewhere",
 		"body":               "body xml",
 		"only":               "only opened",
@@ -107,6 +108,8 @@ func TestErrorsOfACaddyfileUseItsWords(t *testing.T) {
 	check("duplicate hook", "hook a\nhook a")
 	check("prices", "prices {\ngpt-5* 1 10\n*-mini 0.25 2\n}")
 	check("prices", "prices {\ngpt-5 1 lots\n}")
+	check("budget", "budget $0/24h")
+	check("budget", "budget $5/24h by {a}")
 	check("default_timeout", "default_timeout 2h")
 	check("memory_preset", "memory_preset all")
 	check("history", "history 9999h")

@@ -73,7 +73,9 @@ func (p *workerPool) spent(a *attempt) []LedgerEntry {
 	if a.notes == nil {
 		return nil
 	}
-	return a.notes.spending.Entries(a.claim.Run.Hook, a.config.runnerOf(a.claim.Run), &p.models)
+	run := a.claim.Run
+	entries := a.notes.spending.Entries(run.Hook, a.config.runnerOf(run), &p.models)
+	return append(entries, p.budgets.Entries(run.Hook, run.Budgets, entries)...)
 }
 
 // completeSteps adds the wait in the queue to the steps of a record, and the turns of a run that is carried out by this engine.

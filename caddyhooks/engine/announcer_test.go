@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/budget"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/memory"
 )
 
@@ -34,6 +35,10 @@ func (a *announced) RunEnded(run *engine.Run, outcome engine.Outcome, _ time.Dur
 }
 
 func (a *announced) DeliveryDead(d *engine.Delivery) { a.note("dead " + d.RunID) }
+
+func (a *announced) BudgetReached(s *budget.State) {
+	a.note(fmt.Sprint("budget ", s.Limit.String(), " ", s.Percent()))
+}
 
 // are reports whether this was announced, each once.
 func (a *announced) are(want map[string]int) bool {

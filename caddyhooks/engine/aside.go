@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/budget"
 	"go.uber.org/zap"
 )
 
@@ -30,13 +31,16 @@ type verdict struct {
 	ask     *Question     // the run is put aside for this …
 	pause   time.Duration // … and looked at again after so long, if that is not 0
 	again   bool          // the store failed, and the run is tried again after a pause
+	usedUp  *budget.State // the run is held back until something is left of this budget
 
 	unstarted   bool // with outcome: the run was not started
 	askedBefore bool // with ask: the agent was asked before, and is asked again
 }
 
 // goesOn reports whether the turn begins, or goes on.
-func (v *verdict) goesOn() bool { return v.outcome == nil && v.ask == nil && !v.again }
+func (v *verdict) goesOn() bool {
+	return v.outcome == nil && v.ask == nil && !v.again && v.usedUp == nil
+}
 
 // goOn has an attempt go on where the run was put aside, as far as its last question has an answer.
 func (p *workerPool) goOn(ctx context.Context, a *attempt) verdict {
@@ -355,6 +359,8 @@ func (v *verdict) end(config *Config, run *Run) (end End, goesBack bool) {
 	switch {
 	case v.again:
 		return End{Requeue: true, WaitingFor: "The store failed. The run is tried again in a moment.", Pause: 5 * time.Second}, true
+	case v.usedUp != nil:
+		return End{Requeue: true, Held: true, WaitingFor: waitingForBudget, Pause: min(v.usedUp.Wait, LongestRunPause)}, true
 	case v.ask == nil:
 		return End{}, false
 	}
@@ -365,10 +371,15 @@ func (v *verdict) end(config *Config, run *Run) (end End, goesBack bool) {
 	return end, true
 }
 
-// log tells that a run was put aside, when it is news.
-func (v *verdict) log(config *Config, run *Run) {
-	if v.ask != nil && v.ask.AskedAt.IsZero() && !v.askedBefore {
+// log tells that a run was put aside or held back, when it is news.
+func (v *verdict) log(config *Config, claim *Claim) {
+	run := claim.Run
+	switch {
+	case v.ask != nil && v.ask.AskedAt.IsZero() && !v.askedBefore:
 		config.Log.Info("run put aside", zap.String("run_id", run.ID), zap.String("hook", run.Hook), zap.String("question", string(v.ask.Kind)))
+	case v.usedUp != nil && claim.Waits == 0:
+		config.Log.Info("run held back", zap.String("run_id", run.ID), zap.String("hook", run.Hook),
+			zap.String("budget", v.usedUp.Limit.String()), zap.Duration("wait", v.usedUp.Wait))
 	}
 }
 

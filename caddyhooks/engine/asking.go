@@ -241,7 +241,7 @@ func (p *workerPool) askInTurn(ctx context.Context, a *attempt, of Ask) (answer 
 	}
 	p.ends.publish(a.claim)
 	a.config.Log.Info("run put aside", zap.String("run_id", run.ID), zap.String("hook", run.Hook), zap.String("question", string(q.Kind)))
-	resume := a.deadline.pause()
+	resume := a.deadline.Pause()
 	p.lend()
 	defer p.takeBack()
 	defer resume()

@@ -1,6 +1,10 @@
 package engine
 
-import "time"
+import (
+	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/budget"
+)
 
 // Metrics counts what an engine does. Its methods must not block. The engine knows nothing of where the counts go.
 type Metrics interface {
@@ -51,4 +55,7 @@ type Announcer interface {
 
 	// DeliveryDead is called once for each delivery that this engine has given up.
 	DeliveryDead(d *Delivery)
+
+	// BudgetReached is called when this engine sees that 80 or 100 percent of a budget are used, once for each.
+	BudgetReached(s *budget.State)
 }

@@ -62,6 +62,9 @@ type Run struct {
 	// Questioner reads it; nil is nothing.
 	Asks []byte
 
+	// Budgets are the accounts that the run spends on, of budgets that tell apart who spends: see budget.Budget.Account.
+	Budgets []string
+
 	// For operators alone: neither callers nor runners are told.
 	RequestID string // by which the sender knows the request, as NewRequestID makes it; "" if it gave none
 	Client    string // the address of the caller, "" if it is unknown
@@ -84,7 +87,8 @@ func (f Fold) IsSet() bool { return f.Max > 1 }
 // alike is a digest of what a turn takes from its first run alone. Only runs that agree in it are carried out together.
 func (r *Run) alike() uint32 {
 	digest := fnv.New32a()
-	for _, part := range [...]string{r.Timeout.String(), r.Tier, r.ValidationTier, r.MemoryPreset, string(r.Metadata), string(r.Schema)} {
+	for _, part := range [...]string{r.Timeout.String(), r.Tier, r.ValidationTier, r.MemoryPreset, string(r.Metadata), string(r.Schema),
+		strings.Join(r.Budgets, "")} {
 		_, _ = digest.Write(binary.AppendUvarint(nil, uint64(len(part))))
 		_, _ = digest.Write([]byte(part))
 	}

@@ -56,25 +56,9 @@ func (e *Engine) NoteChallenge(hook string) {
 // Accepted is how many runs this engine has accepted since it was made.
 func (e *Engine) Accepted() int64 { return e.minutes.Accepted() }
 
-// Cost is what a hook has spent on a model of a runner in an hour, as far as agents told.
-type Cost struct {
-	Hook, Runner, Model string
-	Hour                time.Time // when it began
-	Runs                int64
-	Use                 Use
-}
-
-// Costs returns what hooks have spent on all nodes in the hours that were not over so long ago, ordered by hook, runner, model and hour.
-func (e *Engine) Costs(ctx context.Context, within time.Duration) ([]Cost, error) {
-	return ask(ctx, e.store, func(ctx context.Context) ([]Cost, error) {
-		entries, _, err := e.store.Ledger().Spent(ctx, usage.CostPrefix, within)
-		costs := make([]Cost, len(entries))
-		for i, entry := range entries {
-			hook, runner, model := usage.CostAccount(entry.Account)
-			costs[i] = Cost{Hook: hook, Runner: runner, Model: model, Hour: entry.Start, Runs: entry.Runs, Use: entry.Use}
-		}
-		return costs, err
-	})
+// Costs returns what hooks have spent on all nodes: see usage.Costs.
+func (e *Engine) Costs(ctx context.Context, within time.Duration) ([]usage.Cost, error) {
+	return ask(ctx, e.store, func(ctx context.Context) ([]usage.Cost, error) { return usage.Costs(ctx, e.store.Ledger(), within) })
 }
 
 // MinutesSince returns what was counted on all nodes, minute by minute: see minutes.Keeper.

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/account"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/deadline"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/runnerstate"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/stream"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/contract"
@@ -19,7 +20,8 @@ import (
 type attempt struct {
 	config   *Config
 	claim    *Claim
-	deadline *deadline
+	deadline *deadline.Deadline
+	sent     func() // tells the deadline that the turn was sent
 	steps    *account.Steps
 	notes    *replyNotes
 	chat     *chatOfTurn    // nil without memory
@@ -60,7 +62,7 @@ func (p *workerPool) carryOutTurn(ctx context.Context, a *attempt) (outcome Outc
 		RunID: run.ID, ChatID: run.ChatID, Action: run.Action, Hook: run.Hook, Name: run.Name,
 		Message: FoldMessage(a.claim.runs()), Folded: a.claim.forTurn(), Tier: run.TurnTier(), MemoryPreset: run.MemoryPreset,
 		ResponseSchema: run.Schema, Metadata: run.Metadata, Timeout: run.Timeout, TraceParent: run.TraceParent,
-		Chat: a.chat.forTurn(), Deadline: a.deadline.when(), Sent: a.deadline.sent,
+		Chat: a.chat.forTurn(), Deadline: a.deadline.When(), Sent: a.sent,
 	}
 	if run.Schema != nil {
 		if schema, err = p.schemas.Compile(run.Schema); err != nil {
@@ -270,7 +272,7 @@ func (p *workerPool) startAgain(ctx context.Context, a *attempt, outcome *Outcom
 	if claim.Awaited && claim.Attempt == 1 {
 		end.Pause = 0
 	}
-	if claim.Awaited && end.Pause >= time.Until(a.deadline.when()) {
+	if claim.Awaited && end.Pause >= time.Until(a.deadline.When()) {
 		return End{}, false // its caller would rather know at once
 	}
 	if end.Pause > 0 {
@@ -288,67 +290,16 @@ func (p *workerPool) startAgain(ctx context.Context, a *attempt, outcome *Outcom
 	return end, true
 }
 
-// deadline is the time that a run has to be carried out in.
-type deadline struct {
-	mu     sync.Mutex
-	at     time.Time
-	timer  *time.Timer
-	pauses int           // that are not over
-	rest   time.Duration // that is left when the last of them is
-	sent   func()        // lets the time begin anew, if nobody waits
-}
-
-// newDeadline starts the time of a run. That of a caller who waits began with the request.
-func newDeadline(claim *Claim, start time.Time, cancel context.CancelCauseFunc) *deadline {
+// newDeadline starts the time of a run. That of a caller who waits began with the request. If nobody waits, sent lets it begin anew.
+func newDeadline(claim *Claim, start time.Time, cancel context.CancelCauseFunc) (d *deadline.Deadline, sent func()) {
 	timeout := claim.Run.Timeout
 	awaited := claim.Awaited && len(claim.Questions) == 0 // a run that was put aside goes on without its caller
 	if awaited {
 		timeout -= claim.Waited
 	}
-	timer := time.AfterFunc(timeout, func() { cancel(errTimedOut) })
-	d := &deadline{at: start.Add(timeout), timer: timer, sent: func() {}}
-	if timeout <= 0 {
-		cancel(errTimedOut)
+	d = deadline.New(start, timeout, func() { cancel(errTimedOut) })
+	if awaited {
+		return d, func() {}
 	}
-	if !awaited {
-		d.sent = func() { d.restart(timeout) }
-	}
-	return d
-}
-
-func (d *deadline) stop() { d.timer.Stop() }
-
-// when is the deadline as it is now.
-func (d *deadline) when() time.Time {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.at
-}
-
-// restart lets the time begin anew.
-func (d *deadline) restart(timeout time.Duration) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.rest, d.at = timeout, time.Now().Add(timeout); d.pauses == 0 {
-		d.timer.Reset(timeout)
-	}
-}
-
-// pause stops the clock while the agent waits for a person.
-func (d *deadline) pause() (resume func()) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.pauses == 0 {
-		d.timer.Stop()
-		d.rest = time.Until(d.at)
-	}
-	d.pauses++
-	return func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if d.pauses--; d.pauses == 0 {
-			d.at = time.Now().Add(d.rest)
-			d.timer.Reset(d.rest)
-		}
-	}
+	return d, func() { d.Restart(timeout) }
 }

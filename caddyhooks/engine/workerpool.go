@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/account"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/budget"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/starts"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/stream"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/contract"
@@ -25,8 +27,11 @@ type workerPool struct {
 	ends    *runEnds
 	streams *stream.Hub
 	hooks   starts.HookWorkers
+	budgets budget.Keeper
 	free    chan struct{} // a worker has gone, or there may be work for a new one
 	workers sync.WaitGroup
+
+	budgetsChanged atomic.Bool // runs that wait for one may start
 
 	mu     sync.Mutex
 	active int // workers that have a run, or are about to get one
@@ -104,8 +109,8 @@ func (p *workerPool) carryOut(config *Config, fresh *freshClaim) (next *freshCla
 	start := time.Now()
 	ctx, cancel := context.WithCancelCause(p.base)
 	defer cancel(nil)
-	deadline := newDeadline(claim, start, cancel)
-	defer deadline.stop()
+	deadline, sent := newDeadline(claim, start, cancel)
+	defer deadline.Stop()
 	defer p.leave(fresh)
 	if fresh.probe != nil {
 		defer p.endProbe(*fresh.probe)
@@ -131,13 +136,16 @@ func (p *workerPool) carryOut(config *Config, fresh *freshClaim) (next *freshCla
 	}
 	outcome, hopeless := p.hopelessOutcome(config, claim)
 	chat := p.chatOf(config, run)
-	a := &attempt{config: config, claim: claim, deadline: deadline, steps: steps, chat: chat, began: start}
+	a := &attempt{config: config, claim: claim, deadline: deadline, sent: sent, steps: steps, chat: chat, began: start}
 	var err error
 	var progress TurnProgress
 	var v verdict
 	if !hopeless {
 		a.notes = newReplyNotes(config.Runners[config.runnerOf(run)], p.price)
-		if v = p.goOn(ctx, a); v.outcome != nil {
+		if v = p.checkBudgets(ctx, a); v.goesOn() {
+			v = p.goOn(ctx, a)
+		}
+		if v.outcome != nil {
 			outcome = *v.outcome
 			a.notes.complete(&outcome)
 		}
@@ -175,7 +183,7 @@ func (p *workerPool) carryOut(config *Config, fresh *freshClaim) (next *freshCla
 		next, err := p.storeEnd(config, fresh, end)
 		switch {
 		case err == nil:
-			v.log(config, run)
+			v.log(config, claim)
 		case !errors.Is(err, ErrClaimLost):
 			config.Log.Error("putting a run back failed", zap.String("run_id", run.ID), zap.Error(err))
 		}
@@ -283,12 +291,19 @@ func (p *workerPool) storeEnd(config *Config, ended *freshClaim, end End) (next 
 		}
 		return err
 	})
+	if err == nil && len(end.Spent) > 0 && !p.budgets.IsEmpty() {
+		p.budgets.Changed(end.Spent)
+		p.workers.Go(func() { p.protect("looking at budgets", func() { p.noteSpent(config, claim.Run, end.Spent) }) })
+	}
 	return next, err
 }
 
 // resume lets runs start whose runner is back.
 func (p *workerPool) resume() {
 	runners, any := p.runners.outages.TakeResumed()
+	if p.budgetsChanged.Swap(false) {
+		runners, any = nil, true // those of all
+	}
 	if !any {
 		return
 	}
@@ -301,6 +316,9 @@ func (p *workerPool) resume() {
 	if err != nil && !p.store.noteBroken(err) {
 		p.store.failed("runs whose runner is back could not be resumed, trying again in a second", err)
 		p.runners.outages.ResumeLater(runners)
+		if runners == nil {
+			p.budgetsChanged.Store(true)
+		}
 		time.AfterFunc(time.Second, func() { signal(p.free) })
 	}
 }

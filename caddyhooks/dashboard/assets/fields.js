@@ -239,6 +239,7 @@ export function makeFields(about, locked) {
 	add("deliver", "Send the answer to a channel", box(), !channels.length && "No channel is configured here.");
 	add("channel", "Channel", pick("", "choose", channels));
 	add("to", "To", text(), ["The chat or address on the channel. With placeholders, as in ", mono("{event.channel}/{event.thread_ts | default event.ts}"), ", requests choose it: then the channel needs ", mono("allow_to"), "."]);
+	add("budgets", "Budgets, a JSON list", area(3, "objects"), ["What its runs may spend, such as ", mono('[{"limit":"$5/24h","else":"hold"}]'), ". Blank: no limit."]);
 	add("ask", "Ask somebody first, a JSON list", area(4, "objects"), ["Who has to approve what, such as ", mono('[{"before":"run","channel":"ops","to":"-100123","seconds":3600}]'), ". Blank: nobody."]);
 	add("progress", "While it works", text(), "Posted there when a run starts, such as Working on it …. The answer takes its place.");
 	return all;

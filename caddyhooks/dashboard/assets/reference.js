@@ -59,6 +59,7 @@ const places = {
 		channel: "channels.md#channels",
 		to: "channels.md#channels",
 		ask: "caddyfile.md#hook-ask",
+		budgets: "../guides/what-runs-cost.md#budgets",
 		progress: "channels.md#progress",
 	},
 };

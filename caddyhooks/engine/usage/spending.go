@@ -2,6 +2,7 @@ package usage
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"sync"
 	"time"
@@ -75,10 +76,23 @@ const (
 // CostPrefix is that of the accounts of hooks, runners and models.
 var CostPrefix = NewAccount(costAccount)
 
-// CostAccount tells whose account it is.
-func CostAccount(account string) (hook, runner, model string) {
-	parts := append(AccountParts(account), "", "", "")
-	return parts[1], parts[2], parts[3]
+// Cost is what a hook has spent on a model of a runner in an hour, as far as agents told.
+type Cost struct {
+	Hook, Runner, Model string
+	Hour                time.Time // when it began
+	Runs                int64
+	Use                 Use
+}
+
+// Costs returns what hooks have spent in the hours that were not over so long ago, ordered by hook, runner, model and hour.
+func Costs(ctx context.Context, ledger Ledger, within time.Duration) ([]Cost, error) {
+	entries, _, err := ledger.Spent(ctx, CostPrefix, within)
+	costs := make([]Cost, len(entries))
+	for i, entry := range entries {
+		parts := append(AccountParts(entry.Account), "", "", "")
+		costs[i] = Cost{Hook: parts[1], Runner: parts[2], Model: parts[3], Hour: entry.Start, Runs: entry.Runs, Use: entry.Use}
+	}
+	return costs, err
 }
 
 // Entries are what was used since the run was claimed, for the ledger. They are nil if nothing was. The run counts once: for the model that

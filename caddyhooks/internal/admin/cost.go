@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/usage"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/service"
@@ -59,7 +58,7 @@ func parseCostQuery(params url.Values, now time.Time) (query costQuery, err erro
 }
 
 // key is what a row of an answer is about.
-func (q *costQuery) key(cost *engine.Cost) string {
+func (q *costQuery) key(cost *usage.Cost) string {
 	switch q.by {
 	case "runner":
 		return cost.Runner
@@ -90,7 +89,7 @@ func serveCost(in *service.Instance, w http.ResponseWriter, r *http.Request) err
 	return writeJSON(w, http.StatusOK, shown)
 }
 
-func (q *costQuery) sum(costs []engine.Cost) api.Costs {
+func (q *costQuery) sum(costs []usage.Cost) api.Costs {
 	sums, keys := make(map[string]*usage.Entry), []string(nil)
 	var total usage.Entry
 	for i := range costs {

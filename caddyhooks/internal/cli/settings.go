@@ -131,7 +131,7 @@ func checkSetArgs(cmd *cobra.Command, args []string) error {
 
 // onlyInCaddyfile are the words below hooks in a Caddyfile that are no live settings. Hooks have verbs of their own.
 var onlyInCaddyfile = []string{
-	"path", "public_url", "health", "max_timeout", "max_request", "max_memory", "runner", "runner_for", "prices", "store", "workers",
+	"path", "public_url", "health", "max_timeout", "max_request", "max_memory", "runner", "runner_for", "prices", "budget", "store", "workers",
 	"queue_limit", "chat_limit", "max_attempts", "retention", "history_limit", "queue_time", "drain_timeout", "channel", "callbacks",
 }
 

@@ -282,10 +282,15 @@ func (q *hookRequest) release() {
 
 // submit gives runs to the engine, and answers.
 func (q *hookRequest) submit(w http.ResponseWriter, r *http.Request, runs []*engine.Run, revision int64) error {
-	run, s := runs[0], q.in.Service
+	s := q.in.Service
 	var outcome engine.Outcome
-	var err error
-	if q.taken, err = s.Admit(r.Context(), q.custom, runs, revision); err == nil {
+	within, err := q.withinBudgets(r.Context(), runs, revision)
+	if err == nil {
+		runs = within
+		q.taken, err = s.Admit(r.Context(), q.custom, runs, revision)
+	}
+	run := runs[0]
+	if err == nil {
 		defer func() { q.taken.GiveBack() }()
 		switch {
 		case run.Sync && api.WantsEvents(r.Header["Accept"]):

@@ -257,7 +257,7 @@ func IntakeCustom(active *settings.Active, h *settings.Hook, req *Request) ([]*e
 		if h.SenderTemplate != nil { // a value that is missing is nobody's, and asked about each time
 			runs[i].Sender, _ = h.SenderTemplate.Strict(input, maxSender)
 		}
-		runs[i].Asks = h.Asks
+		runs[i].Asks, runs[i].Budgets = h.Asks, h.Spending.Accounts(input)
 	}
 	return runs, nil
 }

@@ -15,18 +15,20 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/budget"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 )
 
 // The events that are emitted to Caddy's events app. Each run that ends is announced once: as failed if nobody may have wanted that
 // (failed, timed_out, expired), otherwise as finished (completed, cancelled).
-var announcedEvents = [...]string{runFinishedEvent, runFailedEvent, deliveryDeadEvent, settingsChangedEvent}
+var announcedEvents = [...]string{runFinishedEvent, runFailedEvent, deliveryDeadEvent, settingsChangedEvent, budgetReachedEvent}
 
 const (
 	runFinishedEvent     = "hooks.run.finished"
 	runFailedEvent       = "hooks.run.failed"
 	deliveryDeadEvent    = "hooks.delivery.dead"
 	settingsChangedEvent = "hooks.settings.changed"
+	budgetReachedEvent   = "hooks.budget.reached"
 )
 
 const (
@@ -244,6 +246,14 @@ func (a *Announcer) DeliveryDead(d *engine.Delivery) {
 	})
 }
 
+// BudgetReached announces a budget of which 80 or 100 percent are used. Who spends comes from outside, and is not told.
+func (a *Announcer) BudgetReached(s *budget.State) {
+	a.announce(budgetReachedEvent, func() map[string]any {
+		return map[string]any{"instance": a.instance, "hook": s.Hook, "budget": s.Limit.String(), "percent": s.Percent(),
+			"used": s.Limit.Amount(s.Used), "by_value": s.By != ""}
+	})
+}
+
 // plainHost is a host and its port, "" if there are other characters in it: a caller chose it.
 func plainHost(host string) string {
 	const allowed = "abcdefghijklmnopqrstuvwxyz0123456789.-_:[]"
@@ -290,8 +300,8 @@ func init() {
 	caddy.RegisterModule(EventOrigin{})
 }
 
-// EventOrigin is where the events of hooks come from: hooks.run.finished, hooks.run.failed, hooks.delivery.dead and
-// hooks.settings.changed. It has no configuration, and nothing refers to it but subscriptions of the events app that name a
+// EventOrigin is where the events of hooks come from: hooks.run.finished, hooks.run.failed, hooks.delivery.dead, hooks.settings.changed
+// and hooks.budget.reached. It has no configuration, and nothing refers to it but subscriptions of the events app that name a
 // module: those to hooks get all of these events.
 type EventOrigin struct {
 	ctx caddy.Context

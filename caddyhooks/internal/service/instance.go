@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/budget"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
@@ -31,6 +32,7 @@ type Instance struct {
 	Config []byte   // as JSON, to compare with other handlers
 	settings.Compiler
 	EngineConfig engine.Config
+	budgets      []budget.Budget // over all hooks
 	Opener       engine.StoreOpener
 	client       *outbound.Client
 	own          *ownMessages
@@ -81,6 +83,11 @@ func NewInstance(ctx caddy.Context, o *Options, config []byte) (*Instance, error
 	}
 	in.AccessLog.Logger = ctx.Logger(observe.AccessLogModule{})
 	in.Memory.Limit = int64(o.MaxMemory)
+	budgets, err := settings.CompileBudgets("", o.Budgets)
+	if err != nil {
+		return nil, err
+	}
+	in.budgets = budgets.All
 	choice, err := o.RunnerChoice()
 	if err != nil {
 		return nil, err

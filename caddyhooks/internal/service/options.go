@@ -56,6 +56,9 @@ type Options struct {
 	// output and, if they differ, of cached input. In the name of a model, * stands for any characters. At most 200.
 	Prices []ModelPrice `json:"prices,omitempty"`
 
+	// What the runs of all hooks together may spend, at most 8 budgets.
+	Budgets []settings.Budget `json:"budgets,omitempty"`
+
 	// The store of runs and live settings. Default: bolt.
 	StoreRaw json.RawMessage `json:"store,omitempty" caddy:"namespace=hooks.stores inline_key=store"`
 

@@ -212,6 +212,7 @@ func (s *Service) followSettings(active *settings.Active) {
 	s.followMeters()
 	s.Engine.LimitHooks(active.HookWorkers())
 	s.followPauses(active)
+	s.followBudgets(active)
 	if newest := s.newest(); newest != nil {
 		newest.Refused.Keep(active.KeepRefused)
 	}

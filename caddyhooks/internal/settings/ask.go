@@ -2,7 +2,6 @@ package settings
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -57,7 +56,7 @@ func (a *Ask) UnmarshalJSON(raw []byte) error {
 		return err
 	}
 	if obj.Other != nil {
-		return errors.New("a question has before, first, channel, to, by, seconds and else")
+		return FieldErrorf("ask", "must be objects with before, first, channel, to, by, seconds and else, and nothing else")
 	}
 	type plain Ask
 	return json.Unmarshal(raw, (*plain)(a))

@@ -53,6 +53,7 @@ type HookBlock struct {
 //		each                 <jsonpath>
 //		fold                 <window> [<max>]
 //		rate                 <n>/<duration>
+//		budget               $<amount>/<duration>|<n> tokens/<duration> [by <template>] [else hold|refuse|ignore]
 //		respond              <status> [<body>]
 //		workers              <n>
 //		max_payload          <size>
@@ -206,6 +207,7 @@ func (h *HookBlock) senderDirectives() []hookDirective {
 		{caddyconf.Set("each", &h.Each, caddyconf.Template), []string{"each"}},
 		{caddyconf.Directive{Word: "fold", Read: h.unmarshalFold}, []string{"foldSeconds", "foldMax"}},
 		{caddyconf.Set("rate", &h.Rate, caddyconf.Word), []string{"rate"}},
+		{caddyconf.Directive{Word: "budget", Repeatable: true, Read: h.unmarshalBudget}, []string{"budgets"}},
 		{caddyconf.Directive{Word: "respond", Read: h.unmarshalRespond}, []string{"respondStatus", "respondBody"}},
 		{caddyconf.Set("workers", &h.Workers, caddyconf.Number(1)), []string{"workers"}},
 		{caddyconf.Set("max_payload", &h.MaxPayloadSize, caddyconf.Pointer(caddyconf.Bytes(MaxPayloadLimit>>20))), []string{"maxPayloadSize"}},

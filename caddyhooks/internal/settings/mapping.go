@@ -121,6 +121,9 @@ type Mapping struct {
 	// What somebody has to approve: that a run starts, or that its reply is sent.
 	Ask []Ask `json:"ask,omitempty"`
 
+	// What the runs of the hook may spend, at most 8 budgets.
+	Budgets []Budget `json:"budgets,omitempty"`
+
 	AgentFields
 }
 
@@ -141,8 +144,9 @@ type Hook struct {
 	ToChannel      engine.Channel     // that it is on; nil if it is not known
 	SenderTemplate *template.Template // tells senders apart; nil unless somebody is asked about new ones
 	Asks           []byte             // what people are asked, for runs that outlive the hook
-	NamesRun       bool               // a template has the id of the run
-	EachMatch      *template.Each     // nil: a request is one run
+	Spending       Budgets
+	NamesRun       bool           // a template has the id of the run
+	EachMatch      *template.Each // nil: a request is one run
 	Filters        []Filter
 	OfBody         int                   // where the filters begin that look at the body
 	Selected       *strictjson.Selection // parts of a body that the templates and filters read
@@ -257,6 +261,9 @@ func (h *Hook) ParseTemplates() (err error) {
 	if h.Asks, err = encodeAsks(h.Ask); err != nil {
 		return err
 	}
+	if h.Spending, err = CompileBudgets(h.Name, h.Budgets); err != nil {
+		return err
+	}
 	if h.Each != "" {
 		if h.EachMatch, err = template.ParseEach(h.Each); err != nil {
 			return FieldErrorf("each", "is refused: %v", err)
@@ -279,6 +286,7 @@ func (h *Hook) ParseTemplates() (err error) {
 	if h.ToTemplate != nil {
 		h.ToTemplate.Select(h.Selected)
 	}
+	h.Spending.selectIn(h.Selected)
 	h.selectFiltered(h.Selected)
 	h.Checked = new(strictjson.Selection)
 	if h.Auth.Scheme != nil { // which a preview does without

@@ -123,6 +123,10 @@ func ParseMapping(raw []byte) (Mapping, error) {
 		}
 		return Mapping{}, FieldErrorf(field, "must be %s", wantedJSON(wanted))
 	}
+	var ofField *FieldError
+	if err != nil && !errors.As(err, &ofField) {
+		return Mapping{}, FieldErrorf("mapping", "is not the JSON that is expected here: %v", err)
+	}
 	m.normalize()
 	return m.Mapping, err
 }
