@@ -31,7 +31,8 @@ type verdict struct {
 	ask     *Question     // the run is put aside for this …
 	pause   time.Duration // … and looked at again after so long, if that is not 0
 	again   bool          // the store failed, and the run is tried again after a pause
-	usedUp  *budget.State // the run is held back until something is left of this budget
+	usedUp  *budget.State // the run is held back until something is left of this budget …
+	changes int64         // … by the budgets after so many changes
 
 	unstarted   bool // with outcome: the run was not started
 	askedBefore bool // with ask: the agent was asked before, and is asked again

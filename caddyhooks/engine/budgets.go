@@ -11,7 +11,6 @@ import (
 // SetBudgets replaces the budgets. Runs that were held back are looked at again if these are others.
 func (e *Engine) SetBudgets(budgets []budget.Budget) {
 	if e.pool.budgets.Set(budgets) {
-		e.pool.budgetsChanged.Store(true)
 		signal(e.pool.free)
 	}
 }
@@ -39,6 +38,7 @@ func (p *workerPool) checkBudgets(ctx context.Context, a *attempt) verdict {
 	}
 	ctx, stop := p.store.patience(ctx)
 	defer stop()
+	changes := p.budgets.Changes()
 	usedUp, reached, err := p.budgets.Check(ctx, p.store.Ledger(), run.Hook, run.Budgets)
 	a.config.announceBudgets(reached)
 	switch {
@@ -52,7 +52,7 @@ func (p *workerPool) checkBudgets(ctx context.Context, a *attempt) verdict {
 		outcome.Message = "The budget is used up; try again later."
 		return verdict{outcome: &outcome, unstarted: true}
 	default:
-		return verdict{usedUp: usedUp}
+		return verdict{usedUp: usedUp, changes: changes}
 	}
 }
 

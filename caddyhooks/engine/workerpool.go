@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -30,8 +29,6 @@ type workerPool struct {
 	budgets budget.Keeper
 	free    chan struct{} // a worker has gone, or there may be work for a new one
 	workers sync.WaitGroup
-
-	budgetsChanged atomic.Bool // runs that wait for one may start
 
 	mu     sync.Mutex
 	active int // workers that have a run, or are about to get one
@@ -184,6 +181,9 @@ func (p *workerPool) carryOut(config *Config, fresh *freshClaim) (next *freshCla
 		switch {
 		case err == nil:
 			v.log(config, claim)
+			if v.usedUp != nil && p.budgets.ResumeLater(v.changes) {
+				signal(p.free)
+			}
 		case !errors.Is(err, ErrClaimLost):
 			config.Log.Error("putting a run back failed", zap.String("run_id", run.ID), zap.Error(err))
 		}
@@ -301,7 +301,7 @@ func (p *workerPool) storeEnd(config *Config, ended *freshClaim, end End) (next 
 // resume lets runs start whose runner is back.
 func (p *workerPool) resume() {
 	runners, any := p.runners.outages.TakeResumed()
-	if p.budgetsChanged.Swap(false) {
+	if p.budgets.TakeResume() {
 		runners, any = nil, true // those of all
 	}
 	if !any {
@@ -317,7 +317,7 @@ func (p *workerPool) resume() {
 		p.store.failed("runs whose runner is back could not be resumed, trying again in a second", err)
 		p.runners.outages.ResumeLater(runners)
 		if runners == nil {
-			p.budgetsChanged.Store(true)
+			p.budgets.ResumeLater(-1)
 		}
 		time.AfterFunc(time.Second, func() { signal(p.free) })
 	}

@@ -14,6 +14,8 @@ import (
 // Keeper has the budgets of an engine. All methods may be called by many goroutines. The zero value has none.
 type Keeper struct {
 	budgets atomic.Pointer[budgets] // nil if there are none
+	changes atomic.Int64            // how often they were changed
+	resumes atomic.Bool             // runs that are held back have to be looked at again
 
 	mu    sync.Mutex
 	told  map[charge]int   // how many percent were told of, for budgets without By and for values that have reached some
@@ -63,17 +65,19 @@ func (k *Keeper) Set(all []Budget) (changed bool) {
 	defer k.mu.Unlock()
 	before := k.budgets.Load()
 	switch {
+	case before == nil && len(all) == 0, before != nil && slices.Equal(before.all, all):
+		return false
 	case len(all) == 0:
 		k.budgets.Store(nil)
-		return before != nil
-	case before != nil && slices.Equal(before.all, all):
-		return false
+		k.noteChange()
+		return true
 	}
 	next := &budgets{all: slices.Clone(all), byHook: make(map[string][]Budget)}
 	for _, b := range all {
 		next.byHook[b.Hook] = append(next.byHook[b.Hook], b)
 	}
 	k.budgets.Store(next)
+	k.noteChange()
 	k.held, k.fresh = nil, nil
 	for c := range k.told {
 		if !slices.Contains(all, c.Budget) {
@@ -81,6 +85,25 @@ func (k *Keeper) Set(all []Budget) (changed bool) {
 		}
 	}
 	return true
+}
+
+func (k *Keeper) noteChange() {
+	k.changes.Add(1)
+	k.resumes.Store(true)
+}
+
+// Changes is how often the budgets were changed.
+func (k *Keeper) Changes() int64 { return k.changes.Load() }
+
+// TakeResume reports whether runs that are held back have to be looked at again since the last call: the budgets are others.
+func (k *Keeper) TakeResume() bool { return k.resumes.Swap(false) }
+
+// ResumeLater has the next TakeResume report true, if there were so many changes when a run was held back and there are more now.
+func (k *Keeper) ResumeLater(changes int64) (later bool) {
+	if later = changes != k.Changes(); later {
+		k.resumes.Store(true)
+	}
+	return later
 }
 
 // IsEmpty reports whether there are no budgets.
