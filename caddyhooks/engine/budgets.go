@@ -10,20 +10,20 @@ import (
 
 // SetBudgets replaces the budgets. Runs that were held back are looked at again if these are others.
 func (e *Engine) SetBudgets(budgets []budget.Budget) {
-	if e.pool.budgets.Set(budgets) {
+	if e.budgets.Set(budgets) {
 		signal(e.pool.free)
 	}
 }
 
 // Budgets tells how far the budgets are used up on all nodes: see budget.Keeper.
 func (e *Engine) Budgets(ctx context.Context) ([]budget.State, error) {
-	return ask(ctx, e.store, func(ctx context.Context) ([]budget.State, error) { return e.pool.budgets.States(ctx, e.store.Ledger()) })
+	return ask(ctx, e.store, func(ctx context.Context) ([]budget.State, error) { return e.budgets.States(ctx, e.store.Ledger()) })
 }
 
 // UsedUpBudget is the budget because of which a run is not accepted now, nil if there is none.
 func (e *Engine) UsedUpBudget(ctx context.Context, run *Run) (*budget.State, error) {
 	return ask(ctx, e.store, func(ctx context.Context) (*budget.State, error) {
-		return e.pool.budgets.Refuses(ctx, e.store.Ledger(), run.Hook, run.Budgets, run.Sync)
+		return e.budgets.Refuses(ctx, e.store.Ledger(), run.Hook, run.Budgets, run.Sync)
 	})
 }
 

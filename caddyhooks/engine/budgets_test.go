@@ -3,6 +3,8 @@ package engine_test
 import (
 	"context"
 	"fmt"
+	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -11,6 +13,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/budget"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/usage"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt"
 )
 
 // spender is a runner whose turns take a while and cost a dollar each.
@@ -135,6 +138,27 @@ func TestHeldRunsStartWhenTheWindowMovesOn(t *testing.T) {
 	})
 }
 
+// A run that is held back for longer than its queue time expires, and its reason says why it did not start.
+func TestHeldRunsExpire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := start(t, config(&spender{}))
+		e.SetBudgets([]budget.Budget{{Hook: "agent", Limit: dollars(1, 24*time.Hour), Else: budget.Hold}})
+		submit(t, e, newRun("a", "message"))
+		synctest.Wait()
+		run := newRun("b", "message")
+		run.QueueTime = 5 * time.Hour
+		submit(t, e, run)
+		time.Sleep(5*time.Hour + time.Minute)
+		synctest.Wait()
+		record := find(t, e, run.ID)
+		if want := "no runner took the run on within its queue time of 5h0m0s: the budget of $1/24h is used up"; record.Status != engine.Expired ||
+			record.Outcome.Account.Reason != want {
+			t.Errorf("the run is %s: %s", record.Status, record.Outcome.Account.Reason)
+		}
+		atRest(t, e)
+	})
+}
+
 // A caller that waits is told at once.
 func TestCallersDoNotWaitForABudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -244,3 +268,61 @@ func TestApprovedRunsWaitForABudget(t *testing.T) {
 		atRest(t, e)
 	})
 }
+
+// BenchmarkBudgets accepts runs and carries them out, in turn without budgets and with three that a run spends on, and tells how much longer
+// the latter takes: accepted is until all are accepted, ended until all have ended.
+func BenchmarkBudgets(b *testing.B) {
+	const together = 64
+	limited := budget.Budget{Hook: "agent", Limit: budget.Limit{Tokens: 1e12, Window: 24 * time.Hour}, By: "{team}", Else: budget.Refuse}
+	budgets := []budget.Budget{{Limit: dollars(1e6, 24*time.Hour), Else: budget.Hold}, {Hook: "agent", Limit: dollars(1e6, time.Hour), Else: budget.Hold}, limited}
+	var ended sync.WaitGroup
+	c := config(&spender{})
+	c.Announcer, c.Workers = endCounter{&ended}, 16
+	var engines [2]*engine.Engine
+	for i := range engines {
+		database, err := bolt.Open(filepath.Join(b.TempDir(), "hooks.db"))
+		if err != nil {
+			b.Fatal(err)
+		}
+		engines[i] = engine.New(database.Store())
+		defer engines[i].Attach(c)()
+		defer engines[i].Stop()
+	}
+	engines[1].SetBudgets(budgets)
+	var accepting, all [2]time.Duration
+	for first := 0; b.Loop(); first = 1 - first {
+		for _, i := range []int{first, 1 - first} {
+			began := time.Now()
+			ended.Add(together)
+			var senders sync.WaitGroup
+			for n := range together {
+				senders.Go(func() {
+					run := newRun(fmt.Sprint("chat ", n), "message")
+					if i == 1 {
+						run.Budgets = []string{limited.Account(fmt.Sprint(n % 8))}
+						if usedUp, err := engines[i].UsedUpBudget(b.Context(), run); usedUp != nil || err != nil {
+							b.Error(usedUp, err)
+						}
+					}
+					if err := engines[i].Submit(b.Context(), run, 0); err != nil {
+						b.Error(err)
+					}
+				})
+			}
+			senders.Wait()
+			accepting[i] += time.Since(began)
+			ended.Wait()
+			all[i] += time.Since(began)
+		}
+	}
+	b.ReportMetric(float64(accepting[1])/float64(accepting[0]), "accepted-ratio")
+	b.ReportMetric(float64(all[1])/float64(all[0]), "ended-ratio")
+	b.ReportMetric(0, "ns/op")
+}
+
+// endCounter counts runs that have ended.
+type endCounter struct{ left *sync.WaitGroup }
+
+func (c endCounter) RunEnded(*engine.Run, engine.Outcome, time.Duration) { c.left.Done() }
+func (endCounter) DeliveryDead(*engine.Delivery)                         {}
+func (endCounter) BudgetReached(*budget.State)                           {}

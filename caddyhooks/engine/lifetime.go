@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/budget"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/starts"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/usage"
 )
@@ -46,9 +47,10 @@ func (l *lifetime) isStopping() bool {
 type node struct {
 	*configs
 	*lifetime
-	store  *guardedStore
-	pauses *starts.Pauses
-	models usage.Models
+	store   *guardedStore
+	pauses  *starts.Pauses
+	models  usage.Models
+	budgets budget.Keeper
 }
 
 func newNode(store Store) *node {

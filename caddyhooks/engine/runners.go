@@ -222,6 +222,8 @@ func (r *runners) expired(run *Run) Outcome {
 		reason += ": " + cause
 	} else if paused := r.pauses.Of(r.config().startOf(run)); paused != "" {
 		reason += ": " + paused
+	} else if limit := r.budgets.Holding(run.Hook, run.Budgets); limit != "" {
+		reason += ": the budget of " + limit + " is used up"
 	}
 	return Outcome{Status: Expired,
 		Message: fmt.Sprintf("No agent took the run on within its queue time of %d seconds.", int(run.QueueTime.Seconds())),

@@ -10,7 +10,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/account"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/budget"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/starts"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/stream"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/contract"
@@ -26,7 +25,6 @@ type workerPool struct {
 	ends    *runEnds
 	streams *stream.Hub
 	hooks   starts.HookWorkers
-	budgets budget.Keeper
 	free    chan struct{} // a worker has gone, or there may be work for a new one
 	workers sync.WaitGroup
 

@@ -189,6 +189,19 @@ func (k *Keeper) hold(account string, leaves time.Time) time.Duration {
 	return time.Duration(before) * heldApart
 }
 
+// Holding is the limit of a budget that holds runs like this one back, as far as this node knows, "" if there is none.
+func (k *Keeper) Holding(hook string, accounts []string) string {
+	charges := k.charges(hook, accounts)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, c := range charges {
+		if k.held[c.account].leaves.After(time.Now()) {
+			return c.Limit.String()
+		}
+	}
+	return ""
+}
+
 // Changed forgets what was read of accounts, since something was spent on them.
 func (k *Keeper) Changed(entries []usage.Entry) {
 	k.mu.Lock()
