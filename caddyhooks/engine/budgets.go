@@ -45,22 +45,25 @@ func (p *workerPool) checkBudgets(ctx context.Context, a *attempt) verdict {
 	case err != nil:
 		p.store.failed("the budgets of a run could not be read, trying again", err, zap.String("run_id", run.ID))
 		return verdict{again: true}
-	case usedUp == nil:
-		return verdict{}
-	case a.claim.Awaited:
+	case usedUp != nil && a.claim.Awaited:
 		outcome := unavailableOutcome(usedUp.Wait, Account{Reason: "the budget of " + usedUp.Limit.String() + " is used up"})
 		outcome.Message = "The budget is used up; try again later."
 		return verdict{outcome: &outcome, unstarted: true}
-	default:
-		return verdict{usedUp: usedUp, changes: changes}
 	}
+	return verdict{usedUp: usedUp, changes: changes}
 }
 
-// noteSpent tells of budgets that what a run has spent has nearly used up, or used up.
-func (p *workerPool) noteSpent(config *Config, run *Run, entries []LedgerEntry) {
+// noteSpent tells of budgets that what a run has spent has nearly used up, or used up, and of those that do not count the run.
+func (p *workerPool) noteSpent(config *Config, run *Run, end *End) {
+	if end.Outcome.Status == Completed {
+		for _, b := range p.budgets.Uncounted(run.Hook, run.Budgets, end.Spent) {
+			config.Log.Warn("the agent does not tell what a budget counts: set prices, or a budget of tokens", zap.String("run_id", run.ID),
+				zap.String("hook", run.Hook), zap.String("budget", b.Limit.String()))
+		}
+	}
 	ctx, stop := p.store.context()
 	defer stop()
-	reached, err := p.budgets.Spent(ctx, p.store.Ledger(), run.Hook, run.Budgets, entries)
+	reached, err := p.budgets.Spent(ctx, p.store.Ledger(), run.Hook, run.Budgets, end.Spent)
 	if err != nil {
 		p.store.failed("the budgets of a run could not be read", err, zap.String("run_id", run.ID))
 	}

@@ -289,9 +289,9 @@ func (p *workerPool) storeEnd(config *Config, ended *freshClaim, end End) (next 
 		}
 		return err
 	})
-	if err == nil && len(end.Spent) > 0 && !p.budgets.IsEmpty() {
+	if err == nil && !p.budgets.IsEmpty() {
 		p.budgets.Changed(end.Spent)
-		p.workers.Go(func() { p.protect("looking at budgets", func() { p.noteSpent(config, claim.Run, end.Spent) }) })
+		p.workers.Go(func() { p.protect("looking at budgets", func() { p.noteSpent(config, claim.Run, &end) }) })
 	}
 	return next, err
 }

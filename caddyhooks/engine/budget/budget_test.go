@@ -160,6 +160,11 @@ func TestRunsWaitUntilTheWindowMovesOn(t *testing.T) {
 			t.Errorf("something is left at %v, and the first run spent at %v", left, first)
 		}
 	}
+	for i, want := range []int{2, 0} { // budgets that count in no way what nobody told
+		if blind := k.Uncounted("github", nil, nil); len(blind) != want {
+			t.Errorf("look %d finds %+v", i, blind)
+		}
+	}
 	if k.Entries("other", nil, nil) != nil {
 		t.Error("a run that told no usage is in the ledger")
 	}

@@ -20,6 +20,7 @@ type Keeper struct {
 	mu    sync.Mutex
 	told  map[charge]int   // how many percent were told of, for budgets without By and for values that have reached some
 	held  map[string]held  // by account
+	blind map[Budget]bool  // that runs were completed under whose agent did not tell what counts
 	fresh map[string]fresh // by account: what was read lately, for requests
 }
 
@@ -78,7 +79,7 @@ func (k *Keeper) Set(all []Budget) (changed bool) {
 	}
 	k.budgets.Store(next)
 	k.noteChange()
-	k.held, k.fresh = nil, nil
+	k.held, k.fresh, k.blind = nil, nil, nil
 	for c := range k.told {
 		if !slices.Contains(all, c.Budget) {
 			delete(k.told, c)
@@ -200,6 +201,27 @@ func (k *Keeper) Holding(hook string, accounts []string) string {
 		}
 	}
 	return ""
+}
+
+// Uncounted returns the budgets of a completed run whose agent has not told what counts for them, each once. entries are what it has spent.
+func (k *Keeper) Uncounted(hook string, accounts []string, entries []usage.Entry) (blind []Budget) {
+	charges := k.charges(hook, accounts)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, c := range charges {
+		counts := slices.ContainsFunc(entries, func(e usage.Entry) bool {
+			return e.Account == c.account && (c.Limit.Cost > 0 && e.Use.HasCost || c.Limit.Tokens > 0 && e.Use.HasTokens)
+		})
+		if counts || k.blind[c.Budget] {
+			continue
+		}
+		if k.blind == nil {
+			k.blind = make(map[Budget]bool)
+		}
+		k.blind[c.Budget] = true
+		blind = append(blind, c.Budget)
+	}
+	return blind
 }
 
 // Changed forgets what was read of accounts, since something was spent on them.
