@@ -1,9 +1,13 @@
 package caddyhooks_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"regexp"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
@@ -132,4 +136,84 @@ func TestBudgetsByValue(t *testing.T) {
 	} {
 		s.AdminRequest("PUT", "/hooks/mappings/bad", mapping).WantAdminError(t, 400, words...)
 	}
+}
+
+// Operators see how far budgets are used up: in sums of costs, among what needs them, and in a terminal.
+func TestBudgetsAreShownToOperators(t *testing.T) {
+	rn := spendingRunner(t)
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, "budget $100/24h\n"+budgetHook("refusing", "budget 2k tokens/24h else refuse")+
+		budgetHook("near", "budget $1.25/24h")+budgetHook("teams", "budget $1/24h by \"{team}\"")+budgetHook("quiet", "budget $1/24h by {team} else ignore"))+
+		"\nhooks_dashboard {\nuser operator\nhide_texts\n}")
+	hooks := func(args ...string) (out, errs string) {
+		t.Helper()
+		out, errs, err := command(t, append(args, "--address", s.Admin)...)
+		wantExit(t, 0, errs, err)
+		return out, errs
+	}
+	const (
+		quiet  = `{"budget":"$1/24h","hook":"quiet","by":"{team}","else":"ignore","limit":{"costUsd":1},"used":{"costUsd":0},"percent":0,"runs":0}`
+		unused = `{"budget":"$100/24h","else":"hold","limit":{"costUsd":100},"used":{"costUsd":0},"percent":0,"runs":0}`
+	)
+	s.AdminRequest("GET", "/hooks/cost?hook=quiet", "").WantMembers(t, `{"rows":[],"budgets":[`+unused+`,`+quiet+`]}`)
+	out, errs := hooks("cost", "--hook", "quiet")
+	if !strings.Contains(errs, "No agent has told what a run used since") {
+		t.Errorf("beside the budgets is %s", errs)
+	}
+	wantGolden(t, "cost-budgets-unused", "$ caddy hooks cost --hook quiet\n"+out)
+	if out, _ := hooks("status"); strings.Contains(out, "budget") {
+		t.Errorf("a budget that is not used needs somebody: %s", out)
+	}
+
+	for _, to := range [][2]string{{"refusing", `"a"`}, {"refusing", `"a"`}, {"near", `"a"`}, {"teams", `"a\u202eb"`}, {"teams", `null`}} {
+		s.Ended(acceptedRun(t, s.Post("/api/hooks/"+to[0], dollarFor(to[1]))))
+	}
+	type view struct {
+		Budgets []struct {
+			Budget, Hook, By, Else string
+			Value                  *string
+			Limit, Used            map[string]float64
+			Percent, Runs          int
+			LeftAt                 time.Time
+		}
+	}
+	var seen view
+	hookstest.Eventually(t, "all that was spent is known", func() bool {
+		seen = view{}
+		if err := json.Unmarshal([]byte(s.AdminRequest("GET", "/hooks/cost", "").Body), &seen); err != nil {
+			t.Fatal(err)
+		}
+		return len(seen.Budgets) == 6
+	})
+	now := time.Now()
+	for i, want := range []string{
+		`"$100/24h" "" "" "hold" map[costUsd:100] map[costUsd:5] 5 % 5 runs false <none>`,
+		`"$1.25/24h" "near" "" "hold" map[costUsd:1.25] map[costUsd:1] 80 % 1 runs false <none>`,
+		`"$1/24h" "quiet" "{team}" "ignore" map[costUsd:1] map[costUsd:0] 0 % 0 runs false <none>`,
+		`"2k tokens/24h" "refusing" "" "refuse" map[tokens:2000] map[tokens:2000] 100 % 2 runs true <none>`,
+		`"$1/24h" "teams" "{team}" "hold" map[costUsd:1] map[costUsd:1] 100 % 1 runs true `,
+		`"$1/24h" "teams" "{team}" "hold" map[costUsd:1] map[costUsd:1] 100 % 1 runs true a\u202eb`,
+	} {
+		b, value := seen.Budgets[i], "<none>"
+		if b.Value != nil {
+			value = *b.Value
+		}
+		left := b.LeftAt.After(now.Add(23*time.Hour)) && b.LeftAt.Before(now.Add(25*time.Hour))
+		if got := fmt.Sprintf("%q %q %q %q %v %v %d %% %d runs %v %s", b.Budget, b.Hook, b.By, b.Else, b.Limit, b.Used, b.Percent, b.Runs, left, value); got != want {
+			t.Errorf("budget %d is %s, want %s", i, got, want)
+		}
+	}
+	if resp := s.AdminRequest("GET", "/hooks/cost?hook=near,none", ""); strings.Count(resp.Body, `"budget":`) != 2 {
+		t.Errorf("for one hook the budgets are %s", resp.Body)
+	}
+	if resp := pageOf(t, s).api("GET", "cost", ""); resp.Status != 200 || strings.Contains(resp.Body, `"value":`) || !strings.Contains(resp.Body, `"by":"{team}"`) {
+		t.Errorf("somebody who sees no texts is shown %d %s", resp.Status, resp.Body)
+	}
+
+	out, _ = hooks("cost")
+	shown := regexp.MustCompile(`, in \w+`).ReplaceAllLiteralString(out, ", in 24h")
+	wantGolden(t, "cost-budgets", "$ caddy hooks cost\n"+shown)
+	out, _ = hooks("status")
+	shown = regexp.MustCompile(`\d\d:\d\d UTC`).ReplaceAllLiteralString(out, "14:05 UTC")
+	_, needs, _ := strings.Cut(shown, "dead\n")
+	wantGolden(t, "status-budgets", "$ caddy hooks status\n…\n"+needs, " --address "+s.Admin, "")
 }

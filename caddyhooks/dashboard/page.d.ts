@@ -139,6 +139,24 @@ interface CostRow extends Spent {
 interface Costs {
 	rows: CostRow[];
 	total: Spent & { runs: number };
+	budgets?: Budget[];
+}
+interface Budget {
+	/** As it is written: $5/24h. */
+	budget: string;
+	/** None for those of all hooks. */
+	hook?: string;
+	by?: string;
+	/** From outside; "" for runs without one. */
+	value?: string;
+	limit: Amount;
+	used: Amount;
+	percent: number;
+	leftAt?: string;
+}
+interface Amount {
+	tokens?: number;
+	costUsd?: number;
 }
 
 /** What an operator has paused. */

@@ -96,14 +96,17 @@ func agentAnswers(release <-chan struct{}) func(w http.ResponseWriter, r *http.R
 	}
 }
 
-// busyHooks are the hooks of a busy dashboard that its Caddyfile has. The last one is to be closed.
+// busyHooks are the hooks of a busy dashboard that its Caddyfile has. The last one is to be closed. One budget is nearly used up, and one is
+// used up for a customer.
 const busyHooks = `
+	budget 2M tokens/24h
 	hook github-issues {
 		action agent
 		auth github a-secret-of-github
 		template "New issue {issue.number} in {repository}: {issue.title}"
 		chat_id "repo:{repository}"
 		untrusted wrap
+		budget $0.018/24h
 	}
 	hook stripe-invoices {
 		action agent
@@ -116,6 +119,7 @@ const busyHooks = `
 		chat_id "customer:{customer}"
 		model smart
 		metadata source billing
+		budget $0.0049/24h by "{customer}"
 		response_schema ` + "`" + `{"type":"object","required":["invoice","customer","amount","currency","action"],"properties":{"amount":{"type":"integer"}}}` + "`\n"
 
 // startBusyDashboard starts a dashboard where runs of all kinds are and were.
@@ -175,7 +179,7 @@ type dashboardPage struct {
 // pages are all pages of the dashboard.
 func (d *busyDashboard) pages() []dashboardPage {
 	return []dashboardPage{
-		{"overview", "#/overview", "github-issues"},
+		{"overview", "#/overview", "81 % of the budget of $0.018/24h of hook github-issues are used"},
 		{"runs", "#/runs", "Login loops after password reset"},
 		{"refused", "#/runs/refused", "401"},
 		{"run", "#/runs/" + d.completed, "Summarize the night."},
@@ -187,7 +191,7 @@ func (d *busyDashboard) pages() []dashboardPage {
 		{"hook", "#/settings/hooks/alerts", "<missing>"},
 		{"new-hook", "#/settings/hooks", "Preview"},
 		{"changes", "#/changes", "alerts"},
-		{"cost", "#/cost", "$0.0049"},
+		{"cost", "#/cost", "400 %, $0.0196 of $0.0049"},
 	}
 }
 

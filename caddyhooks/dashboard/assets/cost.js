@@ -1,6 +1,6 @@
 // @ts-check
 // What runs cost, as far as agents told: over time, and by hook, runner or model.
-import { attempt, el, empty, head, panel, put, redraw, segment, table, tr } from "./dom.js";
+import { attempt, el, empty, head, muted, panel, put, redraw, segment, svg, table, time, tr } from "./dom.js";
 import { plotPanel } from "./plot.js";
 import { iso } from "./times.js";
 import { capital, dollars, now, number, short } from "./words.js";
@@ -15,10 +15,10 @@ export async function show(page) {
 	let since = params.get("since") ?? "", by = params.get("by") ?? "";
 	if (!Object.hasOwn(periods, since)) since = "7d";
 	if (!what.some(([name]) => name === by)) by = "hook";
-	const plots = el("div.grid-2"), rows = el("div"), trouble = el("div");
+	const budgets = el("div"), plots = el("div.grid-2"), rows = el("div"), trouble = el("div");
 	const pickPeriod = segment("Period", Object.entries(periods).map(([name, [text]]) => [name, text]), since, name => { pickPeriod.press(since = name); change(); });
 	const pickBy = segment("Sums", what, by, name => { pickBy.press(by = name); change(); });
-	put(page.main, head("Cost", pickPeriod), trouble, el("div.stack", plots, rows));
+	put(page.main, head("Cost", pickPeriod), trouble, el("div.stack", budgets, plots, rows));
 	page.title("Cost");
 
 	function change() {
@@ -31,9 +31,23 @@ export async function show(page) {
 		await attempt(trouble, async () => {
 			const [sums, times] = await Promise.all([by, periods[since][1]].map(by => api.get("cost", { since, by }, page.signal)));
 			if (mine !== turn) return;
+			drawBudgets(sums.budgets);
 			drawPlots(times);
 			drawRows(sums);
 		});
+	}
+
+	function drawBudgets(/** @type {Budget[]} */ all = []) {
+		const columns = [["Budget"], ["Used", "fall"], ["Left again", "right"]];
+		const amount = (/** @type {Amount} */ { tokens, costUsd }) => tokens == null ? dollars(costUsd) : number(tokens);
+		redraw(budgets, all.length > 0 && panel("Budgets", table({ caption: "Budgets", columns, rows: all.map(one => {
+			const { hook, by, value, percent, leftAt } = one;
+			return tr(columns, [
+				[el("b", one.budget), " ", hook ? el("a", { href: page.link(`settings/hooks/${encodeURIComponent(hook)}`) }, hook) : "all hooks", by && el("div", muted(by, value != null && ` is ${value || "missing"}`))],
+				by && !percent ? "each less than 80 %" : [`${percent} %, ${amount(one.used)} of ${amount(one.limit)}`, svg("svg", { "aria-hidden": "true" }, svg("rect", { class: leftAt ? "bad" : percent < 80 ? "c1" : "late", width: `${Math.min(percent, 100)}%`, height: 8 }))],
+				time(leftAt, { short: true }),
+			]);
+		}) })));
 	}
 
 	/** @param {Costs} costs */

@@ -232,15 +232,15 @@ func (s *State) level() int {
 	switch {
 	case s.IsUsedUp():
 		return 100
-	case s.Percent() >= nearlyUsed:
-		return nearlyUsed
+	case s.Percent() >= NearlyUsed:
+		return NearlyUsed
 	default:
 		return 0
 	}
 }
 
-// nearlyUsed is how many percent of a budget are nearly all of it.
-const nearlyUsed = 80
+// NearlyUsed is how many percent of a budget are nearly all of it.
+const NearlyUsed = 80
 
 // state sums up entries of one account, ordered by their start.
 func (b *Budget) state(account string, entries []usage.Entry, now time.Time) State {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/budget"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/refused"
@@ -48,6 +49,7 @@ type attentionQuestion struct {
 	backlog   engine.Backlog
 	dead      int
 	questions int            // that wait for somebody
+	budgets   []budget.State // of all nodes
 	sum       *engine.Minute // of the range
 	since     time.Time
 	rangeName string
@@ -68,7 +70,7 @@ func attentionItems(ctx context.Context, in *service.Instance, q attentionQuesti
 		return nil, nil, err
 	}
 	for _, kind := range [][]api.AttentionItem{storeItems(q), silentItems(q), unreachableItems(in, q), questionItems(q.questions),
-		pausedItems(q), dead, failing, notInForce(q.active), offItems(q.active), queueItems(in, q), refusedItems(ctx, in, q), warnings} {
+		pausedItems(q), budgetItems(q), dead, failing, notInForce(q.active), offItems(q.active), queueItems(in, q), refusedItems(ctx, in, q), warnings} {
 		items = append(items, kind[:min(len(kind), maxAttentionItems)]...)
 	}
 	slices.SortStableFunc(items, func(a, b api.AttentionItem) int { return cmp.Compare(a.Severity, b.Severity) })
@@ -246,6 +248,35 @@ func unreachableItems(in *service.Instance, q attentionQuestion) (found []api.At
 			Detail: oneline.Of(runner.Cause, maxDetail),
 			Text: fmt.Sprintf("%s has been %s for %v, and %s queued", agent, state, q.now.Sub(runner.Since).Round(time.Second),
 				text.Count(q.backlog.Queued, "run is", "runs are"))})
+	}
+	return found
+}
+
+// budgetItems tells which budgets are used up, or nearly.
+func budgetItems(q attentionQuestion) (found []api.AttentionItem) {
+	then := map[budget.Else]string{budget.Hold: "runs wait", budget.Refuse: "requests are refused", budget.Ignore: "requests are ignored"}
+	for i := range q.budgets {
+		b := api.NewBudgetUse(&q.budgets[i], q.now, q.hideTexts)
+		name := "the budget of " + b.Budget + " of all hooks"
+		if b.Hook != "" {
+			name = "the budget of " + b.Budget + " of hook " + b.Hook
+		}
+		item := api.AttentionItem{Kind: "budget", Severity: api.SeverityLate, Link: "#/cost",
+			Text: fmt.Sprintf("%d %% of %s are used", b.Percent, name)}
+		switch {
+		case b.Percent < budget.NearlyUsed:
+			continue
+		case b.LeftAt != nil:
+			until := b.LeftAt.Format("15:04 UTC")
+			if b.LeftAt.Sub(q.now) > 12*time.Hour {
+				until = b.LeftAt.Format("2006-01-02 15:04 UTC")
+			}
+			item.Severity, item.Text = api.SeverityBad, fmt.Sprintf("%s is used up: %s until %s", name, then[b.Else], until)
+		}
+		if b.Value != nil {
+			item.Detail = oneline.Of(b.By+" is "+cmp.Or(*b.Value, "missing"), maxDetail)
+		}
+		found = append(found, item)
 	}
 	return found
 }

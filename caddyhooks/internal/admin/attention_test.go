@@ -3,10 +3,12 @@ package admin
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/budget"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/refused"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/service"
@@ -61,6 +63,37 @@ func TestFailingHooksAreNamedWithoutTextsThatAreHidden(t *testing.T) {
 		Link: "#/runs?hook=failing&since=168h&status=failed%2Ctimed_out%2Cexpired"}
 	if err != nil || len(items) != 1 || items[0] != want {
 		t.Errorf("got %+v, %v", items, err)
+	}
+}
+
+func TestBudgetsThatAreUsedUpNeedAnOperator(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 18, 14, 0, 0, 0, time.UTC)
+	state := func(hook string, used int64, then budget.Else, wait time.Duration) budget.State {
+		return budget.State{Budget: budget.Budget{Hook: hook, Limit: budget.Limit{Tokens: 1000, Window: time.Hour}, Else: then}, Used: used, Runs: 1, Wait: wait}
+	}
+	byTeam := state("alerts", 800, budget.Refuse, 0)
+	byTeam.By, byTeam.Value = "{labels.team}", "sre\n\u202e"
+	missing := byTeam
+	missing.Value = ""
+	q := attentionQuestion{now: now, budgets: []budget.State{state("", 1000, budget.Hold, 4*time.Minute+59*time.Second), state("fine", 799, budget.Hold, 0),
+		state("alerts", 5000, budget.Refuse, 24*time.Hour), state("alerts", 1000, budget.Ignore, time.Millisecond), byTeam, missing}}
+	want := []api.AttentionItem{
+		{Severity: api.SeverityBad, Text: "the budget of 1k tokens/1h of all hooks is used up: runs wait until 14:05 UTC"},
+		{Severity: api.SeverityBad, Text: "the budget of 1k tokens/1h of hook alerts is used up: requests are refused until 2026-11-19 14:00 UTC"},
+		{Severity: api.SeverityBad, Text: "the budget of 1k tokens/1h of hook alerts is used up: requests are ignored until 14:00 UTC"},
+		{Severity: api.SeverityLate, Text: "80 % of the budget of 1k tokens/1h of hook alerts are used", Detail: `{labels.team} is sre\n\u202e`},
+		{Severity: api.SeverityLate, Text: "80 % of the budget of 1k tokens/1h of hook alerts are used", Detail: `{labels.team} is missing`},
+	}
+	for i := range want {
+		want[i].Kind, want[i].Link = "budget", "#/cost"
+	}
+	if items := budgetItems(q); !slices.Equal(items, want) {
+		t.Errorf("got %+v", items)
+	}
+	q.hideTexts = true
+	if items := budgetItems(q); len(items) != len(want) || items[3].Detail != "" {
+		t.Errorf("without texts there is %+v", items)
 	}
 }
 

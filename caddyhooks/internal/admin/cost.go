@@ -73,7 +73,7 @@ func (q *costQuery) key(cost *usage.Cost) string {
 	}
 }
 
-// serveCost sums up what runs used: what cost most first, or by the time.
+// serveCost sums up what runs used: what cost most first, or by the time. It also tells how far budgets are used up.
 func serveCost(in *service.Instance, w http.ResponseWriter, r *http.Request) error {
 	now := time.Now()
 	query, err := parseCostQuery(r.URL.Query(), now)
@@ -84,7 +84,16 @@ func serveCost(in *service.Instance, w http.ResponseWriter, r *http.Request) err
 	if err != nil {
 		return err
 	}
+	budgets, err := in.Service.Engine.Budgets(r.Context())
+	if err != nil {
+		return err
+	}
 	shown := query.sum(costs)
+	for i := range budgets {
+		if query.hooks == nil || budgets[i].Hook == "" || slices.Contains(query.hooks, budgets[i].Hook) {
+			shown.Budgets = append(shown.Budgets, api.NewBudgetUse(&budgets[i], now, callerFrom(r).HideTexts))
+		}
+	}
 	shown.Since = text.JSONTime(now.Add(-query.within).Truncate(time.Hour))
 	return writeJSON(w, http.StatusOK, shown)
 }

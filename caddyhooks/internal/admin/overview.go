@@ -39,6 +39,10 @@ func overview(ctx context.Context, in *service.Instance, r api.OverviewRange, no
 	if err != nil {
 		return nil, err
 	}
+	budgets, err := e.Budgets(ctx)
+	if err != nil {
+		return nil, err
+	}
 	steps := make([]engine.Minute, r.Steps)
 	var sum engine.Minute
 	for i := range minutes {
@@ -87,7 +91,7 @@ func overview(ctx context.Context, in *service.Instance, r api.OverviewRange, no
 	}
 	shown.Attention, shown.Dismissed, err = attentionItems(ctx, in, attentionQuestion{
 		active: active, failing: e.StoreFailing(), diskLow: in.Service.DiskLow(), nodes: nodes, down: in.RunnersDown(), backlog: backlog,
-		dead: dead, questions: questions, sum: &sum, since: begin, rangeName: r.Name, now: now, hideTexts: hideTexts,
+		dead: dead, questions: questions, budgets: budgets, sum: &sum, since: begin, rangeName: r.Name, now: now, hideTexts: hideTexts,
 	})
 	return shown, err
 }

@@ -310,6 +310,8 @@ func attentionCommand(n *api.AttentionItem) []string {
 		command = []string{"deliveries"}
 	case path == "#/runs":
 		command = []string{"runs"}
+	case path == "#/cost":
+		return []string{"cost"}
 	case path == "#/runs/refused":
 		command = []string{"refused"}
 	case strings.HasPrefix(path, "#/settings/hooks/") && n.Kind != "not_in_force": // which is not there to be shown
