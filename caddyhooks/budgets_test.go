@@ -142,7 +142,8 @@ func TestBudgetsByValue(t *testing.T) {
 func TestBudgetsAreShownToOperators(t *testing.T) {
 	rn := spendingRunner(t)
 	s := hookstest.StartSite(t, hookstest.Hooks(rn, "budget $100/24h\n"+budgetHook("refusing", "budget 2k tokens/24h else refuse")+
-		budgetHook("near", "budget $1.25/24h")+budgetHook("teams", "budget $1/24h by \"{team}\"")+budgetHook("quiet", "budget $1/24h by {team} else ignore"))+
+		budgetHook("near", "budget $1.25/24h")+budgetHook("teams", "budget $1/24h by \"{team}\"")+
+		budgetHook("quiet", "budget $1/24h by {team} else ignore"))+
 		"\nhooks_dashboard {\nuser operator\nhide_texts\n}")
 	hooks := func(args ...string) (out, errs string) {
 		t.Helper()
@@ -198,14 +199,16 @@ func TestBudgetsAreShownToOperators(t *testing.T) {
 			value = *b.Value
 		}
 		left := b.LeftAt.After(now.Add(23*time.Hour)) && b.LeftAt.Before(now.Add(25*time.Hour))
-		if got := fmt.Sprintf("%q %q %q %q %v %v %d %% %d runs %v %s", b.Budget, b.Hook, b.By, b.Else, b.Limit, b.Used, b.Percent, b.Runs, left, value); got != want {
+		got := fmt.Sprintf("%q %q %q %q %v %v %d %% %d runs %v %s", b.Budget, b.Hook, b.By, b.Else, b.Limit, b.Used, b.Percent, b.Runs, left, value)
+		if got != want {
 			t.Errorf("budget %d is %s, want %s", i, got, want)
 		}
 	}
 	if resp := s.AdminRequest("GET", "/hooks/cost?hook=near,none", ""); strings.Count(resp.Body, `"budget":`) != 2 {
 		t.Errorf("for one hook the budgets are %s", resp.Body)
 	}
-	if resp := pageOf(t, s).api("GET", "cost", ""); resp.Status != 200 || strings.Contains(resp.Body, `"value":`) || !strings.Contains(resp.Body, `"by":"{team}"`) {
+	resp := pageOf(t, s).api("GET", "cost", "")
+	if resp.Status != 200 || strings.Contains(resp.Body, `"value":`) || !strings.Contains(resp.Body, `"by":"{team}"`) {
 		t.Errorf("somebody who sees no texts is shown %d %s", resp.Status, resp.Body)
 	}
 

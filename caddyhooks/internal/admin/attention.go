@@ -70,7 +70,8 @@ func attentionItems(ctx context.Context, in *service.Instance, q attentionQuesti
 		return nil, nil, err
 	}
 	for _, kind := range [][]api.AttentionItem{storeItems(q), silentItems(q), unreachableItems(in, q), questionItems(q.questions),
-		pausedItems(q), budgetItems(q), dead, failing, notInForce(q.active), offItems(q.active), queueItems(in, q), refusedItems(ctx, in, q), warnings} {
+		pausedItems(q), budgetItems(q), dead, failing, notInForce(q.active), offItems(q.active), queueItems(in, q),
+		refusedItems(ctx, in, q), warnings} {
 		items = append(items, kind[:min(len(kind), maxAttentionItems)]...)
 	}
 	slices.SortStableFunc(items, func(a, b api.AttentionItem) int { return cmp.Compare(a.Severity, b.Severity) })

@@ -70,14 +70,17 @@ func TestBudgetsThatAreUsedUpNeedAnOperator(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 18, 14, 0, 0, 0, time.UTC)
 	state := func(hook string, used int64, then budget.Else, wait time.Duration) budget.State {
-		return budget.State{Budget: budget.Budget{Hook: hook, Limit: budget.Limit{Tokens: 1000, Window: time.Hour}, Else: then}, Used: used, Runs: 1, Wait: wait}
+		return budget.State{Budget: budget.Budget{Hook: hook, Limit: budget.Limit{Tokens: 1000, Window: time.Hour}, Else: then},
+			Used: used, Runs: 1, Wait: wait}
 	}
 	byTeam := state("alerts", 800, budget.Refuse, 0)
 	byTeam.By, byTeam.Value = "{labels.team}", "sre\n\u202e"
 	missing := byTeam
 	missing.Value = ""
-	q := attentionQuestion{now: now, budgets: []budget.State{state("", 1000, budget.Hold, 4*time.Minute+59*time.Second), state("fine", 799, budget.Hold, 0),
-		state("alerts", 5000, budget.Refuse, 24*time.Hour), state("alerts", 1000, budget.Ignore, time.Millisecond), byTeam, missing}}
+	q := attentionQuestion{now: now, budgets: []budget.State{
+		state("", 1000, budget.Hold, 4*time.Minute+59*time.Second), state("fine", 799, budget.Hold, 0),
+		state("alerts", 5000, budget.Refuse, 24*time.Hour), state("alerts", 1000, budget.Ignore, time.Millisecond), byTeam, missing,
+	}}
 	want := []api.AttentionItem{
 		{Severity: api.SeverityBad, Text: "the budget of 1k tokens/1h of all hooks is used up: runs wait until 14:05 UTC"},
 		{Severity: api.SeverityBad, Text: "the budget of 1k tokens/1h of hook alerts is used up: requests are refused until 2026-11-19 14:00 UTC"},

@@ -36,8 +36,8 @@ days are those of UTC, the earliest first. What nobody knows is shown as –, an
 Cached tokens are among the input, those of reasoning among the output. A run with several models counts as a run of the one that it spent
 most on. Sums are kept for 31 days, by whole hours. Times for --since are those of caddy hooks runs --help.
 
-Below are the budgets: how much of each is used in its time up to now, whatever --since says, and when something is left again of one that is
-used up. Of a budget with by, values are listed that have reached 80 percent, as far as the node knows.`,
+Below are the budgets: how much of each is used in its time up to now, whatever --since says, and when something is left again of one that
+is used up. Of a budget with by, values are listed that have reached 80 percent, as far as the node knows.`,
 		Example: `  caddy hooks cost
   caddy hooks cost --since today --by model
   caddy hooks cost --since 31d --by day --hook github-issues`,
