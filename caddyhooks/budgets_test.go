@@ -3,12 +3,14 @@ package caddyhooks_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
 
@@ -219,4 +221,68 @@ func TestBudgetsAreShownToOperators(t *testing.T) {
 	shown = regexp.MustCompile(`\d\d:\d\d UTC`).ReplaceAllLiteralString(out, "14:05 UTC")
 	_, needs, _ := strings.Cut(shown, "dead\n")
 	wantGolden(t, "status-budgets", "$ caddy hooks status\n…\n"+needs, " --address "+s.Admin, "")
+}
+
+// Each budget has one series, whatever values there are, and each part that is reached is announced. Values come from outside, and are
+// in neither.
+func TestBudgetsInMetricsAndEvents(t *testing.T) {
+	caddyhooks.Shorten(t, caddyhooks.FreshFor, 0)
+	rn, all := spendingRunner(t), recordEvents(t, "budgets")
+	s := hookstest.NewServer(t)
+	s.Globals = "events {\n on hooks.budget.reached hooks_recorder budgets\n}\n"
+	s.Load(hookstest.Hooks(rn, "budget $10/24h\n"+
+		budgetHook("teams", "budget $5/24h\nbudget $5/24h by {team}\nbudget $5/24h by \"of {team}\"\nbudget 1250 tokens/1h by {team} else refuse")))
+	// spend has a run, and waits until there are so many events.
+	spend := func(team string, events int) {
+		t.Helper()
+		if ended := s.Ended(acceptedRun(t, s.Post("/api/hooks/teams", dollarFor(team)))); ended.Status != "completed" {
+			t.Fatalf("a run is %s", ended.Body)
+		}
+		all.wait(t, events)
+	}
+	want := func(overAll, hook, tokens float64) {
+		t.Helper()
+		wanted := metrics{
+			key("budget_used_ratio", "hook", "", "budget", "$10/24h", "by", ""):                   overAll,
+			key("budget_used_ratio", "hook", "teams", "budget", "$5/24h", "by", ""):               hook,
+			key("budget_used_ratio", "hook", "teams", "budget", "$5/24h", "by", "{team}"):         0,
+			key("budget_used_ratio", "hook", "teams", "budget", "$5/24h", "by", "of {team}"):      0,
+			key("budget_used_ratio", "hook", "teams", "budget", "1250 tokens/1h", "by", "{team}"): tokens,
+		}
+		var got metrics
+		t.Cleanup(func() {
+			if t.Failed() {
+				t.Logf("last seen: %v", got)
+			}
+		})
+		hookstest.Eventually(t, fmt.Sprint("the metrics are ", wanted), func() bool {
+			got = scrape(t, s)
+			maps.DeleteFunc(got, func(series string, _ float64) bool { return !strings.Contains(series, "budget") })
+			return maps.Equal(got, wanted)
+		})
+	}
+	want(0, 0, 0)
+	spend(`"secret one"`, 1)
+	spend(`"secret two"`, 2)
+	spend(`"secret one"`, 3)
+	want(.3, .6, 1.6) // one team has used up its tokens, and another nearly
+	spend(`"secret three"`, 5)
+	want(.4, .8, 1.6)
+	spend(`"secret three"`, 7)
+	want(.5, 1, 1.6)
+
+	// Each part is told once, for each team.
+	const (
+		nearly  = `{"budget":"1250 tokens/1h","by_value":true,"hook":"teams","instance":"default","percent":80,"used":"1000 tokens"}`
+		usedUp  = `{"budget":"1250 tokens/1h","by_value":true,"hook":"teams","instance":"default","percent":160,"used":"2000 tokens"}`
+		dollars = `{"budget":"$5/24h","by_value":false,"hook":"teams","instance":"default","percent":%d,"used":"$%d.00"}`
+	)
+	events := all.all()
+	for i, data := range []string{nearly, nearly, usedUp, fmt.Sprintf(dollars, 80, 4), nearly, fmt.Sprintf(dollars, 100, 5), usedUp} {
+		wantEvent(t, events[i], "hooks.budget.reached", data)
+	}
+	s.Stop() // which emits what is left
+	if n := len(all.all()); n != 7 {
+		t.Errorf("%d events were emitted: %v", n, all.all())
+	}
 }

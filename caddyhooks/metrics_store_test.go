@@ -12,7 +12,7 @@ import (
 
 // figuresOfStore are metrics that are left out while the store does not answer.
 var figuresOfStore = []string{
-	"caddy_hooks_deliveries_dead", "caddy_hooks_deliveries_pending", "caddy_hooks_open_questions", "caddy_hooks_queue_depth", "caddy_hooks_queue_oldest_seconds", "caddy_hooks_running", "caddy_hooks_store_bytes",
+	"caddy_hooks_budget_used_ratio", "caddy_hooks_deliveries_dead", "caddy_hooks_deliveries_pending", "caddy_hooks_open_questions", "caddy_hooks_queue_depth", "caddy_hooks_queue_oldest_seconds", "caddy_hooks_running", "caddy_hooks_store_bytes",
 	"caddy_hooks_waiting_runs",
 }
 
@@ -20,7 +20,7 @@ func TestMetricsWithPostgres(t *testing.T) {
 	database := pgtest.New(t, pgtest.Config{})
 	t.Setenv("HOOKS_TEST_DSN", database.DSN("postgres"))
 	receiver := hookstest.StartReceiver(t)
-	s := hookstest.StartSite(t, "hooks {\nenabled\nrunner echo\ntoken "+hookstest.Token+"\nstore postgres {env.HOOKS_TEST_DSN}\nchannel team log\n"+hookstest.WithCallbacks+"}")
+	s := hookstest.StartSite(t, "hooks {\nenabled\nrunner echo\ntoken "+hookstest.Token+"\nstore postgres {env.HOOKS_TEST_DSN}\nchannel team log\nbudget $5/24h\n"+hookstest.WithCallbacks+"}")
 	s.Post("/api/hooks/agent", `{"message":"hello","callbackUrl":"`+receiver.URL+`"}`)
 	s.Post("/api/hooks/agent", `{"message":"hello","callbackUrl":"http://127.0.0.1:1"}`)
 	receiver.Next()

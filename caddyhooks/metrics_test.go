@@ -90,7 +90,8 @@ func (m metrics) about(name, value string) (series []string) {
 
 // allMetrics are the names of all metrics there are.
 var allMetrics = []string{
-	"caddy_hooks_accept_duration_seconds", "caddy_hooks_auth_failures_total", "caddy_hooks_build_info", "caddy_hooks_cost_usd_total", "caddy_hooks_deliveries_dead",
+	"caddy_hooks_accept_duration_seconds", "caddy_hooks_auth_failures_total", "caddy_hooks_budget_used_ratio",
+	"caddy_hooks_build_info", "caddy_hooks_cost_usd_total", "caddy_hooks_deliveries_dead",
 	"caddy_hooks_deliveries_pending", "caddy_hooks_delivery_attempts_total", "caddy_hooks_delivery_duration_seconds", "caddy_hooks_event_streams",
 	"caddy_hooks_ignored_total", "caddy_hooks_open_questions", "caddy_hooks_paused", "caddy_hooks_queue_depth", "caddy_hooks_queue_limit", "caddy_hooks_queue_oldest_seconds", "caddy_hooks_repairs_total",
 	"caddy_hooks_replays_total", "caddy_hooks_requests_total", "caddy_hooks_run_duration_seconds", "caddy_hooks_run_failures_total",
@@ -140,7 +141,7 @@ func TestEveryMetricMoves(t *testing.T) {
 	gone := httptest.NewServer(nil)
 	gone.Close()
 	t.Setenv("HOOKS_TEST_SECRET", "s3cret")
-	site := "hooks {\nenabled\ntoken " + hookstest.Token + "\nworkers 2\nqueue_limit 50\nrunner default http " + rn.URL + "\nrunner far http " + gone.URL + "\n" +
+	site := "hooks {\nenabled\ntoken " + hookstest.Token + "\nworkers 2\nqueue_limit 50\nbudget $5/24h\nrunner default http " + rn.URL + "\nrunner far http " + gone.URL + "\n" +
 		hookstest.WithCallbacks + "channel team log\n" + `
 	hook signed {
 		auth hmac X-Sig s3cret

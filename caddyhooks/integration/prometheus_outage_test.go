@@ -61,6 +61,7 @@ func TestPrometheusSeesALoadedCaddyAndItsOutages(t *testing.T) {
 		{"a database that is unreachable", []string{"HooksStoreUnreachable", "HooksRequestsRefused"}, w.breakDatabase},
 		{"Caddy is down", []string{"HooksTargetDown"}, w.killCaddy},
 		{"a pause that is forgotten", []string{"HooksPauseForgotten"}, w.pause},
+		{"budgets that are used", []string{"HooksBudgetNearlyUsed", "HooksBudgetUsedUp"}, w.spend},
 		{"a question that nobody answers", []string{"HooksQuestionsWait"}, w.leaveQuestion},
 		{"a setting that does not go with the Caddyfile", []string{"HooksSettingsNotInForce"}, w.breakSetting},
 	} {
@@ -119,8 +120,9 @@ func newWatched(t *testing.T) *watched {
 		status.Store(http.StatusOK)
 		server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			rw.Header().Set("Retry-After", "1")
+			rw.Header().Set("Content-Type", "application/json")
 			rw.WriteHeader(int(status.Load()))
-			fmt.Fprint(rw, "done")
+			fmt.Fprint(rw, `{"text":"done","usage":[{"model":"m","inputTokens":900,"outputTokens":100,"costUsd":0.9}]}`)
 		}))
 		t.Cleanup(server.Close)
 		return server
@@ -437,6 +439,24 @@ func (w *watched) pause(t *testing.T) func(*testing.T) {
 	w.process.WaitUntilServing(t)
 	w.admin(t, "POST", "/hooks/pauses", `{"what":"hook","name":"wake","reason":"forgotten"}`)
 	return func(t *testing.T) { w.admin(t, "DELETE", "/hooks/pauses?what=hook&name=wake", "") }
+}
+
+// spend has a run of each of two hooks. One of them costs less than the hook's budget.
+func (w *watched) spend(t *testing.T) func(*testing.T) {
+	w.process.WaitUntilServing(t)
+	budgets := map[string]string{"thrifty": "$1/24h", "lavish": "$0.50/24h"}
+	for hook, limit := range budgets {
+		w.admin(t, "PUT", "/hooks/mappings/"+hook, `{"action":"agent","authMode":"bearer","messageTemplate":"hi","budgets":[{"limit":"`+limit+`"}]}`)
+		resp, err := hookstest.TryRequest("POST", w.caddy.URL+"/api/hooks/"+hook, "{}", "Authorization", "Bearer "+hookstest.Token)
+		if err != nil || resp.Status != 202 {
+			t.Fatal(resp.Status, resp.Body, err)
+		}
+	}
+	return func(t *testing.T) {
+		for hook := range budgets {
+			w.admin(t, "DELETE", "/hooks/mappings/"+hook, "")
+		}
+	}
 }
 
 func (w *watched) leaveQuestion(t *testing.T) func(*testing.T) {

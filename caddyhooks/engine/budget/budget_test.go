@@ -3,6 +3,7 @@ package budget_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -200,6 +201,57 @@ func TestEachValueHasTheWholeBudget(t *testing.T) {
 	states, err := k.States(t.Context(), b)
 	if err != nil || len(states) != len(values) {
 		t.Errorf("%d values are shown, want %d: %v", len(states), len(values), err)
+	}
+}
+
+// Of many values those that have used up their budget come first, those of one budget do not hide another, and those of earlier are gone.
+func TestValuesThatHaveUsedMostAreShown(t *testing.T) {
+	t.Parallel()
+	var k budget.Keeper
+	b := newBook()
+	all := []budget.Budget{
+		{Hook: "a", Limit: limit(t, "$1/1h"), By: "{x}", Else: budget.Hold},
+		{Hook: "b", Limit: limit(t, "$1/1h"), By: "{x}", Else: budget.Hold},
+	}
+	k.Set(all)
+	spend := func(of *budget.Budget, value string, cents int64) {
+		t.Helper()
+		accounts := []string{of.Account(value)}
+		entries := k.Entries(of.Hook, accounts, spent(cents, 0))
+		b.add(entries)
+		if _, err := k.Spent(t.Context(), b, of.Hook, accounts, entries); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shown := func() (values []string) {
+		t.Helper()
+		states, err := k.States(t.Context(), b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range states {
+			values = append(values, fmt.Sprint(states[i].Hook, states[i].Value, " ", states[i].Percent()))
+		}
+		return values
+	}
+	for i := range 30 {
+		spend(&all[0], fmt.Sprintf("%02d", i), 80)
+	}
+	spend(&all[0], "99", 100)
+	spend(&all[1], "z", 90)
+	if got := shown(); len(got) != 21 || got[0] != "a99 100" || got[1] != "a00 80" || got[20] != "bz 90" {
+		t.Errorf("shown are %q", got)
+	}
+	b.now = b.now.Add(2 * time.Hour)
+	spend(&all[0], "zz", 80)
+	for range 2 {
+		if got := shown(); !slices.Equal(got, []string{"azz 80", "b 0"}) {
+			t.Errorf("later these are shown: %q", got)
+		}
+	}
+	before := b.reads
+	if shown(); b.reads != before+2 {
+		t.Errorf("the ledger was read %d times for one value", b.reads-before)
 	}
 }
 

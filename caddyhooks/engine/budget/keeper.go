@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -56,7 +57,7 @@ const (
 	// heldApart is by how much later each run is looked at that is held back until the same time. So a hundred thousand of them do not keep
 	// workers from other runs.
 	heldApart = 2 * time.Millisecond
-	// maxShown bounds the values of By that are shown of all budgets together.
+	// maxShown bounds the values of By that are shown of all budgets together. At least one is shown of each, if there is one.
 	maxShown = 20
 )
 
@@ -316,6 +317,19 @@ func (k *Keeper) lately(ctx context.Context, ledger usage.Ledger, c *charge) (fr
 	return known, nil
 }
 
+// noted is a value of By that has reached some percent.
+type noted struct {
+	account string
+	percent int
+}
+
+// forget forgets a value of By that is below 80 percent again. Otherwise it would stay until its next run, which may never come.
+func (k *Keeper) forget(c charge) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.told, c)
+}
+
 // States tells of all budgets, in their order, how far they are used up. With By it tells of values that have reached 80 percent, as far as
 // this node knows; what they stand for comes from outside.
 func (k *Keeper) States(ctx context.Context, ledger usage.Ledger) (states []State, err error) {
@@ -324,10 +338,10 @@ func (k *Keeper) States(ctx context.Context, ledger usage.Ledger) (states []Stat
 		return nil, nil
 	}
 	k.mu.Lock()
-	near := make(map[Budget][]string)
+	near := make(map[Budget][]noted)
 	for c, percent := range k.told {
 		if c.By != "" && percent > 0 {
-			near[c.Budget] = append(near[c.Budget], c.account)
+			near[c.Budget] = append(near[c.Budget], noted{c.account, percent})
 		}
 	}
 	k.mu.Unlock()
@@ -350,19 +364,25 @@ func (k *Keeper) States(ctx context.Context, ledger usage.Ledger) (states []Stat
 			states = append(states, b.state(account, plain[account], now))
 			continue
 		}
-		slices.Sort(near[*b])
+		slices.SortFunc(near[*b], func(x, y noted) int {
+			return cmp.Or(y.percent-x.percent, strings.Compare(x.account, y.account))
+		})
 		var values []State
-		for _, account := range near[*b] {
-			if shown++; shown > maxShown {
+		for _, value := range near[*b] {
+			if shown >= maxShown && len(values) > 0 {
 				break
 			}
-			entries, now, err := ledger.Spent(ctx, account, b.Limit.Window)
+			entries, now, err := ledger.Spent(ctx, value.account, b.Limit.Window)
 			if err != nil {
 				return nil, err
 			}
-			if s := b.state(account, entries, now); s.level() > 0 {
-				values = append(values, s)
+			s := b.state(value.account, entries, now)
+			if s.level() == 0 {
+				k.forget(charge{*b, value.account})
+				continue
 			}
+			values = append(values, s)
+			shown++
 		}
 		if len(values) == 0 { // none has
 			values = []State{{Budget: *b}}

@@ -82,15 +82,17 @@ func (f *families) All() []prometheus.Collector {
 
 // Figures that are read when somebody asks for them.
 var (
-	QueueDepth       = gauge("queue_depth", "Runs that wait.")
-	QueueLimit       = gauge("queue_limit", "The queue_limit: how many runs may wait.")
-	QueueOldest      = gauge("queue_oldest_seconds", "Age of the oldest run that waits, 0 if none does.")
-	RunsRunning      = gauge("running", "Runs that are being carried out.")
-	RunsWaiting      = gauge("waiting_runs", "Runs that are put aside until their agent or a person answers.")
-	OpenQuestions    = gauge("open_questions", "Questions that people have to answer.")
-	WorkersAtOnce    = gauge("workers", "The workers of this node: how many runs it carries out at once at most.")
-	PendingOf        = gauge("deliveries_pending", "Deliveries that have not arrived yet.", "kind", "channel")
-	DeadOf           = gauge("deliveries_dead", "Deliveries that were given up, until they are retried, dropped or pruned.", "kind", "channel")
+	QueueDepth    = gauge("queue_depth", "Runs that wait.")
+	QueueLimit    = gauge("queue_limit", "The queue_limit: how many runs may wait.")
+	QueueOldest   = gauge("queue_oldest_seconds", "Age of the oldest run that waits, 0 if none does.")
+	RunsRunning   = gauge("running", "Runs that are being carried out.")
+	RunsWaiting   = gauge("waiting_runs", "Runs that are put aside until their agent or a person answers.")
+	OpenQuestions = gauge("open_questions", "Questions that people have to answer.")
+	WorkersAtOnce = gauge("workers", "The workers of this node: how many runs it carries out at once at most.")
+	PendingOf     = gauge("deliveries_pending", "Deliveries that have not arrived yet.", "kind", "channel")
+	DeadOf        = gauge("deliveries_dead", "Deliveries that were given up, until they are retried, dropped or pruned.", "kind", "channel")
+	BudgetUsed    = gauge("budget_used_ratio", "How much of a budget is used, 1 if all is. With by, the most that a value has used; "+
+		"0 if none has 0.8.", "hook", "budget", "by")
 	StoreBytes       = gauge("store_bytes", "Size of the file, of the tables, or of the data in memory.")
 	SettingsProblems = gauge("settings_problems", "Live settings and hooks that are left out; GET /hooks/settings says why.")
 	EventStreams     = gauge("event_streams", "Open event streams, of the dashboard and of runs.")
@@ -103,8 +105,8 @@ var (
 
 // Gauges lists them.
 var Gauges = []*prometheus.Desc{
-	QueueDepth, QueueLimit, QueueOldest, RunsRunning, RunsWaiting, OpenQuestions, WorkersAtOnce, PendingOf, DeadOf, StoreBytes,
-	SettingsProblems, EventStreams, RunnerUp, Paused, StoreUp, BuildInfo,
+	QueueDepth, QueueLimit, QueueOldest, RunsRunning, RunsWaiting, OpenQuestions, WorkersAtOnce, PendingOf, DeadOf, BudgetUsed,
+	StoreBytes, SettingsProblems, EventStreams, RunnerUp, Paused, StoreUp, BuildInfo,
 }
 
 func gauge(name, help string, labels ...string) *prometheus.Desc {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/budget"
 )
 
 // scrapePatience is how long a scrape waits for the store. Prometheus gives up after 10 seconds, unless it is told otherwise. A
@@ -29,6 +30,7 @@ type storeState struct {
 	Questions   int // open ones, for people
 	Undelivered undelivered
 	Bytes       int64 // negative if it is not known
+	Budgets     []budget.State
 }
 
 // Ask asks the store, unless that was done just now. It takes no longer than scrapePatience.
@@ -59,6 +61,9 @@ func askStore(ctx context.Context, e *engine.Engine) (known storeState, err erro
 	}
 	if known.Bytes, err = e.StoreSize(ctx); err != nil {
 		known.Bytes = -1 // the rest is worth more
+	}
+	if known.Budgets, err = e.Budgets(ctx); err != nil {
+		known.Budgets = nil // the rest is worth more
 	}
 	return known, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/budget"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/starts"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/observe"
 )
@@ -112,6 +113,14 @@ func (in *Instance) collect(metrics chan<- prometheus.Metric) {
 	show(observe.OpenQuestions, float64(figures.Questions))
 	if figures.Bytes >= 0 {
 		show(observe.StoreBytes, float64(figures.Bytes))
+	}
+	used := make(map[budget.Budget]float64) // the most of all values of By, which come from outside and are no labels
+	for i := range figures.Budgets {
+		state := &figures.Budgets[i]
+		used[state.Budget] = max(used[state.Budget], float64(state.Used)/float64(state.Most()))
+	}
+	for b, ratio := range used {
+		show(observe.BudgetUsed, ratio, b.Hook, b.Limit.String(), b.By)
 	}
 	callbacks, channels, gone := figures.Undelivered.By(config.Channels)
 	showUndelivered := func(count engine.Undelivered, kind, channel string) {
