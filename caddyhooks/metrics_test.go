@@ -128,6 +128,7 @@ type situation struct {
 	do   func()
 	want []string // series that are greater afterwards
 	down []string // series that are 0 afterwards, and were not before
+	zero []string // series that are 0 afterwards
 }
 
 func TestEveryMetricMoves(t *testing.T) {
@@ -141,7 +142,7 @@ func TestEveryMetricMoves(t *testing.T) {
 	gone := httptest.NewServer(nil)
 	gone.Close()
 	t.Setenv("HOOKS_TEST_SECRET", "s3cret")
-	site := "hooks {\nenabled\ntoken " + hookstest.Token + "\nworkers 2\nqueue_limit 50\nbudget $5/24h\nrunner default http " + rn.URL + "\nrunner far http " + gone.URL + "\n" +
+	site := "hooks {\nenabled\ntoken " + hookstest.Token + "\nworkers 2\nqueue_limit 50\nmax_request 8MB\nmax_payload 8MB\nbudget $5/24h\nrunner default http " + rn.URL + "\nrunner far http " + gone.URL + "\n" +
 		hookstest.WithCallbacks + "channel team log\n" + `
 	hook signed {
 		auth hmac X-Sig s3cret
@@ -182,7 +183,8 @@ metrics /metrics`
 			key("runs_total", "hook", "wake", "status", "completed"), key("run_duration_seconds_count", "hook", "wake"),
 			key("store_commit_duration_seconds_count"), key("store_commit_changes_sum"),
 		}},
-		{name: "the file grows", do: func() { s.Post("/api/hooks/wake", `{"text":"`+strings.Repeat("long ", 1<<17)+`"}`) }, want: []string{key("store_bytes")}},
+		// The file grows by 4 MB at a time, and some of that may be free.
+		{name: "the file grows", do: func() { s.Post("/api/hooks/wake", `{"text":"`+strings.Repeat("long ", 1<<20)+`"}`) }, want: []string{key("store_bytes")}},
 		{name: "a caller waits", do: func() { agent(`"message":"hi","syncResponse":true`) }, want: []string{
 			key("requests_total", "hook", "agent", "code", "200"), key("runs_total", "hook", "agent", "status", "completed")}},
 		{name: "a name that no hook has", do: func() { s.Post("/api/hooks/nothing", `{}`) }, want: []string{key("requests_total", "hook", "", "code", "404")}},
@@ -208,7 +210,8 @@ metrics /metrics`
 		{name: "a callback arrives", do: func() { agent(`"message":"a","callbackUrl":"` + receiver.URL + `/?status=204"`) }, want: []string{
 			key("delivery_attempts_total", "kind", "callback", "channel", "", "outcome", "delivered"), key("delivery_duration_seconds_count", "kind", "callback", "channel", "")}},
 		{name: "a callback is given up", do: func() { agent(`"message":"a","callbackUrl":"` + receiver.URL + `/?status=410"`) }, want: []string{
-			key("delivery_attempts_total", "kind", "callback", "channel", "", "outcome", "dead"), key("deliveries_dead", "kind", "callback", "channel", "")}},
+			key("delivery_attempts_total", "kind", "callback", "channel", "", "outcome", "dead"), key("deliveries_dead", "kind", "callback", "channel", "")},
+			zero: []string{key("deliveries_pending", "kind", "callback", "channel", "")}}, // the store counts it a moment later than the dead
 		{name: "a callback is tried again", do: func() { agent(`"message":"a","callbackUrl":"` + receiver.URL + `/?status=500"`) }, want: []string{
 			key("delivery_attempts_total", "kind", "callback", "channel", "", "outcome", "retried"), key("deliveries_pending", "kind", "callback", "channel", "")}},
 		{name: "an answer goes to a channel", do: func() { agent(`"message":"a","deliver":true,"channel":"team","to":"somebody"`) }, want: []string{
@@ -253,7 +256,8 @@ metrics /metrics`
 		moved := func() bool {
 			after = scrape(t, s)
 			return !slices.ContainsFunc(c.want, func(series string) bool { return after[series] <= before[series] }) &&
-				!slices.ContainsFunc(c.down, func(series string) bool { return after[series] != 0 || before[series] == 0 })
+				!slices.ContainsFunc(c.down, func(series string) bool { return after[series] != 0 || before[series] == 0 }) &&
+				!slices.ContainsFunc(c.zero, func(series string) bool { return after[series] != 0 })
 		}
 		hookstest.Eventually(t, c.name+" moves "+strings.Join(append(c.want, c.down...), ", "), moved)
 	}
