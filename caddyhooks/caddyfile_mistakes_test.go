@@ -225,11 +225,15 @@ var caddyfileBlocks = []struct {
 		list: secret a
 		text: algorithm sha1
 		template: signed {@body}
+		text: key_encoding base64
 		own: timestamp X-Time`},
 	{"auth stripe", []string{"hooks", "hook a", "auth stripe a"}, `
 		duration 1s: tolerance 5m`},
 	{"auth github", []string{"hooks", "hook a", "auth github a"}, ""},
-	{"auth token", []string{"hooks", "hook a", "auth token X-Token a"}, ""},
+	{"auth meta", []string{"hooks", "hook a", "auth meta a"}, `
+		list: verify_token a`},
+	{"auth token", []string{"hooks", "hook a", "auth token X-Token a"}, `
+		text: header X-Token`},
 }
 
 // TestCaddyfileNamesMistakesOfEveryDirective tries the mistakes that every directive of every block knows. The words of a block are those

@@ -271,6 +271,10 @@ func TestExamplesAreWhatSendersSend(t *testing.T) {
 		"stripe": "$.type == 'invoice.payment_failed'", "slack": "$.event.type == 'app_mention'", "shopify": "header X-Shopify-Topic orders/create",
 		"linear": "header Linear-Event Issue", "sentry": "header Sentry-Hook-Resource event_alert", "pagerduty": "$.event.event_type == 'incident.triggered'",
 		"grafana": "$.status == 'firing'", "telegram": "$.message.text", "twilio": "$.Body", "standard": "$.type == 'contact.created'",
+		"hubspot": "$[0].subscriptionType == 'deal.creation'", "zendesk": "$.type == 'zen:event-type:ticket.created'", "calendly": "$.event == 'invitee.created'",
+		"square": "$.type == 'dispute.created'", "typeform": "$.event_type == 'form_response'", "intercom": "$.topic == 'conversation.user.created'",
+		"teams": "$.from.name", "notion": "$.type == 'comment.created'", "zoom": "$.event == 'recording.completed'", "dropbox": "$.list_folder.accounts",
+		"meta": "$.entry[0].changes[0].value.messages", "eventgrid": "$[0].eventType == 'Microsoft.Storage.BlobCreated'",
 		"hmac": "header X-Event ~ ^(deploy|build)$", "token": "query team blue", "bearer": "header X-Kind",
 	}
 	s := hookstest.NewServer(t)
@@ -288,7 +292,7 @@ func TestExamplesAreWhatSendersSend(t *testing.T) {
 	s.Load(site + "}")
 	for scheme := range kinds {
 		args := []string{scheme, "--example", "--json", "--address", s.Admin}
-		if scheme == "telegram" || scheme == "token" {
+		if scheme == "telegram" || scheme == "token" || scheme == "eventgrid" {
 			args = append(args, "--secret-file", file) // which is sent as it is
 		}
 		for range 2 { // and the second one is no repetition
@@ -301,9 +305,16 @@ func TestExamplesAreWhatSendersSend(t *testing.T) {
 			t.Errorf("try %s: %v %s %s", scheme, err, errs, out)
 		}
 	}
-	s.PutMapping("discord", `{"authMode":"discord","authSecret":"`+strings.Repeat("d7", 32)+`","only":["$.data.name == 'ask'"]}`) // which alone can sign
-	if out, errs, err := command(t, "try", "discord", "--example", "--json", "--address", s.Admin); err != nil || !strings.Contains(out, `"runId"`) {
-		t.Errorf("try discord: %v %s %s", err, errs, out)
+	for scheme, mapping := range map[string]string{ // of which the sender alone can sign, or has the signature in the body
+		"discord":  strings.Repeat("d7", 32) + `","only":["$.data.name == 'ask'"]`,
+		"sendgrid": sendgridKey + `","only":["$[0].event == 'bounce'"]`,
+		"mailgun":  secret + `","only":["$['event-data'].event == 'failed'"]`,
+		"graph":    secret + `","only":["$.value[0].changeType == 'created'"]`,
+	} {
+		s.PutMapping(scheme, `{"action":"agent","authMode":"`+scheme+`","authSecret":"`+mapping+`}`)
+		if out, errs, err := command(t, "try", scheme, "--example", "--json", "--address", s.Admin); err != nil || !strings.Contains(out, `"runId"`) {
+			t.Errorf("try %s: %v %s %s", scheme, err, errs, out)
+		}
 	}
 	_, errs, err := command(t, "send", "github", "--example", "--payload", file, "--address", s.Admin)
 	wantExit(t, 2, errs, err, "--example has a payload of its own")

@@ -46,7 +46,7 @@ type directiveRow struct{ word, arguments string }
 // blockTypes are the Go types whose fields the directives of a block set. Their comments explain the directives.
 var blockTypes = map[string][]string{
 	"hooks": {"Options", "Settings"}, "hook": {"Mapping", "AgentFields"}, "callbacks": {"Callbacks"}, "health": {"Health"},
-	"hooks_dashboard": {"Dashboard"}, "auth hmac": {"Mapping"}, "auth <sender>": {"Mapping"},
+	"hooks_dashboard": {"Dashboard"}, "auth hmac": {"Mapping"}, "auth <sender>": {"Mapping"}, "auth token": {"Mapping"},
 	"runner echo": {"runners.Echo"}, "runner http": {"runners.HTTP", "runners/internal/httpcall.ServerTLS"},
 	"runner openai": {"runners/openai.OpenAI"}, "runner acp": {"runners/acp.ACP", "runners/internal/programs.Program", "runners/internal/models.ByTier"},
 	"runner command": {"runners/command.Command", "runners/internal/programs.Program", "runners/internal/models.ByTier"},
@@ -67,7 +67,7 @@ var fieldOf = map[string]string{
 	"hook auth": "AuthMode", "hook template": "MessageTemplate", "hook sync": "SyncResponse", "hook response_schema": "ResponseJSONSchema",
 	"hook validation_tier": "ResponseValidationModelTier", "hook fold": "FoldSeconds", "hook respond": "RespondStatus",
 	"auth hmac secret": "HMACSecret", "auth hmac timestamp": "TimestampHeader", "auth <sender> tolerance": "AuthTolerance",
-	"auth <sender> timestamp": "TimestampHeader", "hooks_dashboard instance": "Instances",
+	"auth <sender> timestamp": "TimestampHeader", "auth token header": "AuthHeader", "hooks_dashboard instance": "Instances",
 	"runner http tls_client_auth": "TLSClientCert", "runner a2a tls_client_auth": "TLSClientCert",
 }
 

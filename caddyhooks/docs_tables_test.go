@@ -45,7 +45,7 @@ func TestReferenceNamesEveryModule(t *testing.T) {
 func TestReferenceOfSchemes(t *testing.T) {
 	lines := strings.Split(readPage(t, "reference/authentication.md"), "\n")
 	for _, scheme := range settings.Schemes {
-		age := strings.NewReplacer("1m0s", "1 minute", "5m0s", "5 minutes", "0s", "").Replace(scheme.Tolerance.String())
+		age := strings.NewReplacer("1m0s", "1 minute", "3m0s", "3 minutes", "5m0s", "5 minutes", "0s", "").Replace(scheme.Tolerance.String())
 		if !slices.ContainsFunc(lines, func(line string) bool {
 			return strings.HasPrefix(line, "|") && strings.Contains(line, age) && regexp.MustCompile("`(auth )?"+scheme.Name+"[ `]").MatchString(line)
 		}) {

@@ -196,7 +196,7 @@ func TestSendersGetTheStatusThatTheyTakeForSuccess(t *testing.T) {
 		"ignored": "action agent\nonly header X-Never", "given": "action agent\nrespond 201 ok",
 		"given-ignored": "action agent\nrespond 201 ok\nonly header X-Never",
 	} {
-		for _, scheme := range []string{"linear " + loudSecret, "slack " + loudSecret, "github " + loudSecret, "discord " + hex.EncodeToString(public)} {
+		for _, scheme := range []string{"linear " + loudSecret, "slack " + loudSecret, "mailgun " + loudSecret, "github " + loudSecret, "discord " + hex.EncodeToString(public)} {
 			sender, _, _ := strings.Cut(scheme, " ")
 			site += fmt.Sprintf("hook %s-%s {\nauth %s\n%s\n}\n", sender, name, scheme, lines)
 		}
@@ -211,6 +211,7 @@ func TestSendersGetTheStatusThatTheyTakeForSuccess(t *testing.T) {
 		"github": func(body, hook string) []string {
 			return []string{"X-Hub-Signature-256", "sha256=" + hexSum(loudSecret, body), "X-GitHub-Delivery", hook}
 		},
+		"mailgun": func(string, string) []string { return nil },
 		"discord": func(body, _ string) []string {
 			at := fmt.Sprint(now.Unix())
 			return []string{"X-Signature-Timestamp", at, "X-Signature-Ed25519", hex.EncodeToString(ed25519.Sign(private, []byte(at+body)))}
@@ -218,11 +219,13 @@ func TestSendersGetTheStatusThatTheyTakeForSuccess(t *testing.T) {
 	}
 	event := fmt.Sprintf(`{"type":1,"event":{},"items":[1,2],"webhookTimestamp":%d}`, now.UnixMilli())
 	interaction := `{"type":2,"id":"7","items":[1,2]}`
+	bounce := fmt.Sprintf(`{"signature":{"timestamp":%d,"token":"t","signature":%q},"items":[1,2]}`, now.Unix(), hexSum(loudSecret, fmt.Sprint(now.Unix(), "t")))
 	for _, c := range []struct {
 		sender, body string
 		accepted     map[string]int // by hook
 	}{
 		{"linear", event, map[string]int{"agent": 200, "wake": 200, "each": 200, "sync": 200, "ignored": 200, "given": 201, "given-ignored": 201}},
+		{"mailgun", bounce, map[string]int{"agent": 200, "wake": 200, "each": 200, "sync": 200, "ignored": 200, "given": 201, "given-ignored": 201}},
 		{"slack", event, map[string]int{"agent": 200, "wake": 200, "each": 200, "sync": 200, "ignored": 200, "given": 201, "given-ignored": 201}},
 		{"github", event, map[string]int{"agent": 202, "wake": 200, "each": 202, "sync": 200, "ignored": 200, "given": 201, "given-ignored": 201}},
 		{"discord", event, map[string]int{"agent": 204, "wake": 204, "each": 204, "sync": 204, "ignored": 204, "given": 201, "given-ignored": 201}},
@@ -244,5 +247,152 @@ func TestSendersGetTheStatusThatTheyTakeForSuccess(t *testing.T) {
 				again.WantReplay(t, first)
 			}
 		}
+	}
+}
+
+// handshakeSite has a hook for each sender that tries hooks out.
+const handshakeSite = `
+	hook zoom {
+		action agent
+		auth zoom old-` + loudSecret + ` ` + loudSecret + `
+	}
+	hook meta {
+		action agent
+		auth meta ` + loudSecret + ` {
+			verify_token ` + loudSecret + `-to-verify
+		}
+	}
+	hook unverified {
+		auth meta ` + loudSecret + `
+	}
+	hook dropbox {
+		auth dropbox ` + loudSecret + `
+	}
+	hook graph {
+		action agent
+		auth graph ` + loudSecret + `
+	}
+	hook elsewhere {
+		auth dropbox ` + loudSecret + `
+		from 192.0.2.0/24
+	}
+	hook eventgrid {
+		auth eventgrid ` + loudSecret + `
+	}
+	hook notion {
+		auth notion ` + loudSecret + `
+	}
+	hook github {
+		auth github ` + loudSecret + `
+	}`
+
+func TestSendersTryHooksOut(t *testing.T) {
+	s := hookstest.StartSite(t, hookstest.Hooks(hookstest.StartRunner(t, nil), handshakeSite))
+	now := time.Now()
+	zoom := func(secret, body string, at time.Time) []string {
+		return []string{"x-zm-request-timestamp", fmt.Sprint(at.Unix()), "x-zm-signature", "v0=" + hexSum(secret, fmt.Sprintf("v0:%d:%s", at.Unix(), body))}
+	}
+	const validation = `{"payload":{"plainToken":"q\"g8"},"event_ts":1654503849680,"event":"endpoint.url_validation"}`
+	const subscription = `[{"id":"2d1781af","eventType":"Microsoft.EventGrid.SubscriptionValidationEvent","data":{"validationCode":"512d38b6"}}]`
+	const token = `{"verification_token":"secret_tMrlL1qK5vuQAh1b6cZGhFChZTSYJlce98V0pYn7yBl"}`
+	const meta = "/meta?hub.mode=subscribe&hub.challenge=1158201444&hub.verify_token="
+	azure := []string{"aeg-event-type", "SubscriptionValidation"}
+	for _, c := range []struct {
+		what, method, path, body string
+		headers                  []string
+		status                   int
+		want                     string
+	}{
+		{"Zoom", "POST", "/zoom", validation, zoom(loudSecret, validation, now), 200, `{"plainToken":"q\"g8","encryptedToken":"` + hexSum(loudSecret, `q"g8`) + `"}`},
+		{"Zoom, with the other secret", "POST", "/zoom", validation, zoom("old-"+loudSecret, validation, now), 200,
+			`{"plainToken":"q\"g8","encryptedToken":"` + hexSum("old-"+loudSecret, `q"g8`) + `"}`},
+		{"Zoom, forged", "POST", "/zoom", validation, zoom("forged", validation, now), 401, ""},
+		{"Zoom, recorded", "POST", "/zoom", validation, zoom(loudSecret, validation, now.Add(-time.Hour)), 401, ""},
+		{"Zoom, unsigned", "POST", "/zoom", validation, nil, 401, ""},
+		{"Zoom with GET", "GET", "/zoom", "", nil, 405, ""},
+
+		{"Meta", "GET", meta + loudSecret + "-to-verify", "", nil, 200, "1158201444"},
+		{"Meta, with another token", "GET", meta + loudSecret, "", nil, 401, ""},
+		{"Meta, without a token", "GET", meta, "", nil, 401, ""},
+		{"Meta, without a challenge", "GET", "/meta?hub.mode=subscribe&hub.verify_token=" + loudSecret + "-to-verify", "", nil, 401, ""},
+		{"Meta, nothing asked", "GET", "/meta", "", nil, 405, ""},
+		{"Meta with PUT", "PUT", meta + loudSecret + "-to-verify", "", nil, 405, ""},
+		{"Meta with OPTIONS", "OPTIONS", "/meta", "", nil, 405, ""},
+		{"Meta where none is set", "GET", "/unverified?hub.mode=subscribe&hub.challenge=1&hub.verify_token=", "", nil, 401, ""},
+		{"Meta with POST", "POST", meta + loudSecret + "-to-verify", "{}", nil, 401, ""},
+
+		{"Dropbox", "GET", "/dropbox?challenge=%3Cscript%3E", "", nil, 200, "<script>"},
+		{"Dropbox, nothing asked", "GET", "/dropbox", "", nil, 405, ""},
+		{"Dropbox, too long", "GET", "/dropbox?challenge=" + strings.Repeat("a", 5000), "", nil, 401, ""},
+		{"Dropbox with POST", "POST", "/dropbox?challenge=a", "{}", nil, 401, ""},
+		{"Dropbox from elsewhere", "GET", "/elsewhere?challenge=a", "", nil, 403, ""},
+
+		{"Graph", "POST", "/graph?validationToken=Validation%3A+Testing%2B1", "", nil, 200, "Validation: Testing+1"},
+		{"Graph, with a body", "POST", "/graph?validationToken=a", `{"value":[{"clientState":"forged"}]}`, nil, 401, ""},
+		{"Graph with GET", "GET", "/graph?validationToken=a", "", nil, 405, ""},
+
+		{"Event Grid", "POST", "/eventgrid?access_token=" + loudSecret, subscription, azure, 200, `{"validationResponse":"512d38b6"}`},
+		{"Event Grid, with a bearer token", "POST", "/eventgrid", subscription, append(azure, "Authorization", "Bearer "+loudSecret), 200, `{"validationResponse":"512d38b6"}`},
+		{"Event Grid, forged", "POST", "/eventgrid?access_token=forged", subscription, azure, 401, ""},
+		{"Event Grid, forged in the URL", "POST", "/eventgrid?access_token=forged", subscription, append(azure, "Authorization", "Bearer "+loudSecret), 401, ""},
+		{"Event Grid, without a token", "POST", "/eventgrid", subscription, azure, 401, ""},
+		{"CloudEvents", "OPTIONS", "/eventgrid", "", []string{"WebHook-Request-Origin", "eventgrid.azure.net", "WebHook-Request-Rate", "120"}, 200, ""},
+		{"CloudEvents, nothing asked", "OPTIONS", "/eventgrid", "", nil, 405, ""},
+
+		{"Notion, though there is a secret", "POST", "/notion", token, nil, 401, ""},
+		{"Notion, signed", "POST", "/notion", token, []string{"X-Notion-Signature", "sha256=" + hexSum(loudSecret, token)}, 200, "{}"},
+		{"GitHub with GET", "GET", "/github?challenge=a", "", nil, 405, ""},
+		{"agent with GET", "GET", "/agent?challenge=a", "", nil, 405, ""},
+	} {
+		resp := s.Request(c.method, "/api/hooks"+c.path, c.body, c.headers...)
+		if resp.Status != c.status || c.status == 200 && resp.Body != c.want {
+			t.Errorf("%s: answered %d %q", c.what, resp.Status, resp.Body)
+		}
+		if kind := resp.Header.Get("Content-Type"); strings.HasPrefix(kind, "text/html") || c.status == 200 && c.want != "" && resp.Header.Get("X-Content-Type-Options") != "nosniff" {
+			t.Errorf("%s: answered with %v", c.what, resp.Header)
+		}
+		if allow := resp.Header.Get("Allow"); c.status == 405 && allow != "POST" {
+			t.Errorf("%s: Allow is %q", c.what, allow)
+		}
+		if c.what == "CloudEvents" && (resp.Header.Get("WebHook-Allowed-Origin") != "eventgrid.azure.net" || resp.Header.Get("WebHook-Allowed-Rate") != "*") {
+			t.Errorf("%s: answered with %v", c.what, resp.Header)
+		}
+	}
+	if ids, _ := s.Listed(""); len(ids) > 0 {
+		t.Errorf("runs were started: %v", ids)
+	}
+	wantNoSecrets(t, "the list of refused requests", s.AdminRequest("GET", "/hooks/refused", "").Body)
+	wantNoSecrets(t, "the settings", s.AdminRequest("GET", "/hooks/settings", "").Body)
+
+	id := acceptedRun(t, s.Request("POST", "/api/hooks/graph", `{"value":[{"clientState":"`+loudSecret+`","resource":"r"}]}`))
+	message := s.AdminRequest("GET", "/hooks/runs/"+id, "").Body
+	wantNoSecrets(t, "the message", message)
+	if !strings.Contains(message, "resource") {
+		t.Errorf("the run is %s", message)
+	}
+}
+
+// The secret of Notion is known to Notion alone until it tells it to the hook, once.
+func TestNotionTellsItsSecret(t *testing.T) {
+	s, _, log := loggedSite(t, hookstest.StartRunner(t, nil), "hooks other {\n path /other\n enabled\n runner echo\n token "+loudToken+
+		"\n hook notion {\n action agent\n auth notion\n }\n}")
+	const event = `{"id":"1","type":"page.created"}`
+	told := func(token string) hookstest.Response {
+		return s.Request("POST", "/other/notion", `{"verification_token":"`+token+`"}`)
+	}
+	s.Request("POST", "/other/notion", event).WantError(t, 401)
+	s.Request("POST", "/other/notion", event, "X-Notion-Signature", "sha256="+hexSum("", event)).WantError(t, 401)
+	s.Request("POST", "/other/notion", `{"type":"page.created","verification_token":"secret_in-an-event"}`).WantError(t, 401)
+	if resp := told("secret_first"); resp.Status != 200 || resp.Body != "{}" {
+		t.Errorf("answered %d %s", resp.Status, resp.Body)
+	}
+	told("secret_second").WantError(t, 401)
+	hookstest.Eventually(t, "the token is logged", func() bool { return strings.Contains(readLog(t, log), "secret_first") })
+	text := readLog(t, log)
+	if strings.Count(text, "secret_first") != 1 || strings.Contains(text, "secret_second") || strings.Contains(text, "secret_in-an-event") {
+		t.Errorf("the log has %s", text)
+	}
+	for _, path := range []string{"/hooks/refused", "/hooks/settings", "/hooks/runs", "/hooks/other/refused", "/hooks/other/settings"} {
+		wantNoSecrets(t, path, s.AdminRequest("GET", path, "").Body, "secret_first", "secret_second")
 	}
 }

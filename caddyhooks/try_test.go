@@ -74,8 +74,11 @@ func TestEverySchemeThatSignsIsTriedOut(t *testing.T) {
 		if slices.Contains(scheme.Fields, "hmacHeader") {
 			mapping["hmacHeader"] = "X-Signature"
 		}
-		if scheme.Name == "discord" {
+		switch scheme.Name {
+		case "discord":
 			mapping["authSecret"] = strings.Repeat("d7", 32)
+		case "sendgrid":
+			mapping["authSecret"] = sendgridKey
 		}
 		s.PutMapping(scheme.Name, hookstest.AsJSON(t, mapping))
 		if !scheme.Signs {
@@ -107,6 +110,9 @@ func TestEverySchemeThatSignsIsTriedOut(t *testing.T) {
 		}
 	}
 }
+
+// sendgridKey is the public key in the recipe for SendGrid.
+const sendgridKey = "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEIxnXxZxEsNYXF/TUFutVUEUJaZAknmFfLHogzGc2rFa1TaYc1JfO/J7k+o/OWvY5Qa1U9ptxV9i2vC4bH5J7zg=="
 
 // GitLab signs with some secrets, and sends others as they are.
 func TestATokenIsNotSigned(t *testing.T) {

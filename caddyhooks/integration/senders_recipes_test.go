@@ -22,20 +22,38 @@ var recipes = map[string]struct {
 	"another-program": {sender: "hmac", headers: []string{"X-Program", "reports"}},
 	"bitbucket":       {headers: []string{"X-Event-Key", "pullrequest:created"}},
 	"cron":            {sender: "token", secret: "a-token-for-trying-it-out", headers: []string{"Content-Type", "application/x-www-form-urlencoded"}},
+	"calendly":        {},
 	"discord":         {secret: discordSeed},
+	"dropbox":         {},
+	"eventgrid":       {},
 	"github":          {headers: []string{"X-GitHub-Event", "issues"}},
 	"gitlab":          {headers: []string{"X-Gitlab-Event", "Merge Request Hook"}},
 	"grafana":         {},
+	"graph":           {},
+	"hubspot":         {},
+	"intercom":        {},
 	"linear":          {},
+	"mailgun":         {},
+	"meta":            {},
+	"notion":          {},
 	"pagerduty":       {},
+	"sendgrid":        {secret: sendgridKey},
 	"sentry":          {headers: []string{"Sentry-Hook-Resource", "event_alert"}},
 	"shopify":         {}, // the signer sends the topic
 	"slack":           {},
+	"square":          {},
 	"standard":        {secret: "whsec_Zm9yLXRyeWluZy1pdC1vdXQtb25seQ=="},
 	"stripe":          {secret: "whsec_a-secret-for-trying-it-out"},
+	"teams":           {secret: "YS1zZWNyZXQtZm9yLXRyeWluZy1pdC1vdXQ="},
 	"telegram":        {},
 	"twilio":          {},
+	"typeform":        {},
+	"zendesk":         {},
+	"zoom":            {},
 }
+
+// The private key of the recipe for SendGrid.
+const sendgridKey = "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgoyZYlRL8WqgJ07BTo4jEU6mOU53ZFwJUGjS2aobTJr2hRANCAAQjGdfFnESw1hcX9NQW61VQRQlpkCSeYV8seiDMZzasVrVNphzUl878nuT6j85a9jlBrVT2m3FX2La8LhsfknvO" //nolint:gosec // for trying it out
 
 var (
 	hookOfRecipe = regexp.MustCompile(`(?m)^\t\thook (\S+) \{$`)

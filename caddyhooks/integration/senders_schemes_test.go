@@ -1,9 +1,16 @@
 package integration
 
 import (
+	"crypto/ecdsa"
 	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -44,6 +51,8 @@ const (
 	plainSecret secretKind = iota
 	standardSecret
 	ed25519Seed
+	ecdsaKey
+	base64Secret
 )
 
 var schemeTests = []schemeTest{
@@ -79,12 +88,40 @@ var schemeTests = []schemeTest{
 		return "To=%2B15005550001&MediaUrl=b&MediaUrl=a&MediaUrl=b&Body=original+%E2%98%95+%26+%3D&From=%2B15005550006&Empty=&a=1&MessageSid=SM" + url.QueryEscape(n)
 	}},
 	{sender: "twilio-json", auth: "twilio %s", needed: []string{"X-Twilio-Signature"}},
+	{sender: "hubspot", auth: "hubspot %s", needed: []string{"X-HubSpot-Signature-v3", "X-HubSpot-Request-Timestamp"}, timed: 5 * time.Minute},
+	{sender: "zendesk", auth: "zendesk %s", needed: []string{"X-Zendesk-Webhook-Signature", "X-Zendesk-Webhook-Signature-Timestamp"}, timed: 5 * time.Minute, repeats: true},
+	{sender: "calendly", auth: "calendly %s", needed: []string{"Calendly-Webhook-Signature"}, timed: 3 * time.Minute},
+	{sender: "square", auth: "square %s", needed: []string{"X-Square-HmacSha256-Signature"}, repeats: true, body: eventBody("event_id")},
+	{sender: "typeform", auth: "typeform %s", needed: []string{"Typeform-Signature"}, repeats: true, body: eventBody("event_id")},
+	{sender: "intercom", auth: "intercom %s", needed: []string{"X-Hub-Signature"}, repeats: true, body: eventBody("id")},
+	{sender: "mailgun", auth: "mailgun %s", timed: 5 * time.Minute, repeats: true, bodiless: true, success: 200, body: func(n string, _ time.Time) string {
+		return fmt.Sprintf(`{"event-data":{"id":%q,"event":"failed"}}`, n)
+	}},
+	{sender: "sendgrid", auth: "sendgrid %s", kind: ecdsaKey,
+		needed: []string{"X-Twilio-Email-Event-Webhook-Signature", "X-Twilio-Email-Event-Webhook-Timestamp"}, timed: 5 * time.Minute},
+	{sender: "teams", auth: "teams %s", kind: base64Secret, needed: []string{"Authorization"}, repeats: true, success: 200, body: eventBody("id")},
+	{sender: "notion", auth: "notion %s", needed: []string{"X-Notion-Signature"}, repeats: true, success: 200, body: eventBody("id")},
+	{sender: "zoom", auth: "zoom %s", needed: []string{"x-zm-signature", "x-zm-request-timestamp"}, timed: 5 * time.Minute, success: 200, body: eventBody("event")},
+	{sender: "meta", auth: "meta %s {\nverify_token a-verify-token\n}", needed: []string{"X-Hub-Signature-256"}, success: 200},
+	{sender: "dropbox", auth: "dropbox %s", needed: []string{"X-Dropbox-Signature"}, success: 200},
+	{sender: "graph", auth: "graph %s", bodiless: true, body: func(n string, _ time.Time) string {
+		return fmt.Sprintf(`{"value":[{"subscriptionId":%q},{"changeType":"created"}]}`, n)
+	}},
+	{sender: "eventgrid", auth: "eventgrid %s", bodiless: true},
 	{sender: "standard", auth: "standard %s", kind: standardSecret, needed: standardHeaders("webhook"), timed: 5 * time.Minute, repeats: true},
 	{sender: "svix", auth: "standard %s", kind: standardSecret, needed: standardHeaders("svix"), timed: 5 * time.Minute, repeats: true},
 	{sender: "token", auth: "token %s", needed: []string{"Authorization"}, bodiless: true},
 	{sender: "hmac", auth: "hmac X-Signature %[2]s sha256= {\nsecret %[1]s\nsigned \"{@header.X-Timestamp}.{@body}\"\ntimestamp X-Timestamp 5m\n}",
 		needed: []string{"X-Signature", "X-Timestamp"}, timed: 5 * time.Minute},
+	{sender: "hmac-entry", auth: "hmac X-Signature %[2]s v1= {\nsecret %[1]s\nsigned \"{@time}.{@body}\"\ntimestamp t= 5m milliseconds\nkey_encoding base64\n}",
+		kind: base64Secret, needed: []string{"X-Signature"}, timed: 5 * time.Minute},
+	{sender: "token-header", auth: "token %s {\nheader X-Api-Key\n}", needed: []string{"X-Api-Key"}, bodiless: true},
 	{sender: "hmac512", auth: "hmac X-Signature %[2]s {\nsecret %[1]s\nalgorithm sha512\n}", needed: []string{"X-Signature"}},
+}
+
+// eventBody is a body with the sender's id of the request in a member.
+func eventBody(member string) func(n string, at time.Time) string {
+	return func(n string, _ time.Time) string { return fmt.Sprintf(`{%q:"id-%s","text":"original"}`, member, n) }
 }
 
 func standardHeaders(prefix string) []string {
@@ -97,6 +134,18 @@ func (c schemeTest) secret(name string) (sender, hook string) {
 	case standardSecret:
 		secret := "whsec_" + map[string]string{"old": "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "new": "C2FVsBQIhrscChlQIMV+b5sSYspob7oD", "wrong": "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}[name]
 		return secret, secret
+	case base64Secret:
+		secret := base64.StdEncoding.EncodeToString([]byte(name + "-secret-of-" + c.sender))
+		return secret, secret
+	case ecdsaKey:
+		sum := sha256.Sum256([]byte(name))
+		key, err := ecdsa.ParseRawPrivateKey(elliptic.P256(), sum[:])
+		if err != nil {
+			panic(err)
+		}
+		private, _ := x509.MarshalPKCS8PrivateKey(key)
+		public, _ := x509.MarshalPKIXPublicKey(key.Public())
+		return base64.StdEncoding.EncodeToString(private), base64.StdEncoding.EncodeToString(public)
 	case ed25519Seed:
 		seed := []byte(strings.Repeat(name[:1], ed25519.SeedSize))
 		return hex.EncodeToString(seed), hex.EncodeToString(ed25519.NewKeyFromSeed(seed)[ed25519.SeedSize:])
@@ -185,7 +234,8 @@ func TestSchemesAcceptTheirSendersAndNothingElse(t *testing.T) {
 			unvouched = append(unvouched, c.sender)
 		}
 	}
-	if want := []string{"gitlab", "sentry", "pagerduty", "grafana", "grafana-timestamp", "token", "hmac", "hmac512"}; !slices.Equal(unvouched, want) {
+	if want := []string{"gitlab", "sentry", "pagerduty", "grafana", "grafana-timestamp", "zendesk", "calendly", "typeform", "intercom", "mailgun", "teams",
+		"dropbox", "graph", "eventgrid", "token", "hmac", "hmac-entry", "token-header", "hmac512"}; !slices.Equal(unvouched, want) {
 		t.Errorf("no library vouches for %v, want %v", unvouched, want)
 	}
 	t.Run("senders", func(t *testing.T) {
@@ -342,6 +392,27 @@ func TestChallengesAreAnswered(t *testing.T) {
 		}
 		if ids, _ := s.Listed("?hook=" + test.sender); len(ids) > 0 {
 			t.Errorf("%s started the runs %v", test.name, ids)
+		}
+	}
+}
+
+// Zoom's own library answers its validation as the hook does.
+func TestZoomValidatesTheHook(t *testing.T) {
+	t.Parallel()
+	s := startSchemeSite(t, "old", "new")
+	c := schemeTests[slices.IndexFunc(schemeTests, func(c schemeTest) bool { return c.sender == "zoom" })]
+	c.body = func(string, time.Time) string {
+		return `{"payload":{"plainToken":"qgg8vlvZRS6UYooatFL8Aw"},"event_ts":1654503849680,"event":"endpoint.url_validation"}`
+	}
+	for _, secret := range []string{"old", "new"} {
+		signed := s.signed(t, c, secret, "1", time.Now())
+		var got, want map[string]string
+		resp := s.send(t, signed)
+		if err := json.Unmarshal([]byte(resp.Body), &got); err != nil || resp.Status != 200 {
+			t.Fatalf("answered %d %s", resp.Status, resp.Body)
+		}
+		if err := json.Unmarshal([]byte(signed.answer), &want); err != nil || len(want) != 2 || !maps.Equal(got, want) {
+			t.Errorf("answered %v, and the library %v, %v", got, want, err)
 		}
 	}
 }

@@ -1,6 +1,8 @@
 package integration
 
 import (
+	"cmp"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -17,6 +19,9 @@ var tableSenders = map[string]string{
 	"GitHub": "github", "GitLab": "gitlab-signed", "Bitbucket": "bitbucket", "Linear": "linear", "Sentry": "sentry", "PagerDuty": "pagerduty",
 	"Grafana 11.6": "grafana", "Alertmanager": "token", "Slack": "slack", "Discord": "discord", "Telegram": "telegram", "Twilio": "twilio",
 	"Stripe": "stripe", "Shopify": "shopify", "Standard Webhooks, Svix": "standard", "cron, CI": "token", "Zapier, Make, n8n": "token",
+	"HubSpot": "hubspot", "Zendesk": "zendesk", "Intercom": "intercom", "Calendly": "calendly", "Typeform": "typeform", "Notion": "notion", "Zoom": "zoom",
+	"Meta, WhatsApp": "meta", "Microsoft Teams": "teams", "Microsoft Graph": "graph", "Azure Event Grid, CloudEvents": "eventgrid", "Dropbox": "dropbox",
+	"Square": "square", "Mailgun": "mailgun", "SendGrid": "sendgrid",
 	"a program of yours": "github", // which signs the body alone, as that line has it
 }
 
@@ -45,7 +50,7 @@ func TestHooksOfTheSenderTableAcceptTheirSenders(t *testing.T) {
 			continue
 		}
 		lines := codeSpan.FindAllStringSubmatch(row[1], -1)
-		rows[sender[1]] = "auth " + lines[0][1] + " {env." + map[bool]string{true: "PUBLIC_KEY", false: "SECRET"}[sender[1] == "Discord"] + "}\n"
+		rows[sender[1]] = "auth " + lines[0][1] + " {env." + cmp.Or(map[string]string{"Discord": "PUBLIC_KEY", "SendGrid": "ECDSA_KEY"}[sender[1]], "SECRET") + "}\n"
 		for _, line := range lines[1:] {
 			rows[sender[1]] += line[1] + "\n"
 		}
@@ -60,14 +65,20 @@ func TestHooksOfTheSenderTableAcceptTheirSenders(t *testing.T) {
 		}
 	}
 	site := "hooks {\nenabled\ntoken " + hookstest.Token + "\nrunner echo\nstore memory\n"
-	s := hookstest.StartProcess(t, "respond 404", "SECRET=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "PUBLIC_KEY="+discordKey)
+	sendgrid := schemeTest{sender: "sendgrid", kind: ecdsaKey}
+	sendgridPrivate, sendgridPublic := sendgrid.secret("old")
+	sendgridOther, _ := sendgrid.secret("wrong")
+	s := hookstest.StartProcess(t, "respond 404", "SECRET=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "PUBLIC_KEY="+discordKey, "ECDSA_KEY="+sendgridPublic)
 	for sender, lines := range rows {
 		lines = strings.Replace(lines, "X-Signature", "X-Hub-Signature-256", 1) // of a program that is GitHub here
 		site += "hook " + hookOf(sender) + " {\naction agent\n" + lines + "}\n"
 	}
+	s.Globals = "servers {\ntrusted_proxies static 127.0.0.1\n}\n" // bad credentials from one address are answered 429 after a while
 	s.Load(site + "}")
 	signer.sign(t, question{Sender: "github", Secret: "any", Body: "{}", ID: "1"}) // so that it is at work before the time is taken
+	n := 0
 	for sender, name := range tableSenders {
+		n++
 		if rows[sender] == "" {
 			t.Errorf("the table does not have %s", sender)
 			continue
@@ -86,11 +97,14 @@ func TestHooksOfTheSenderTableAcceptTheirSenders(t *testing.T) {
 		if name == "discord" {
 			q.Secret, wrong.Secret = discordSeed, strings.Repeat("00", 32)
 		}
+		if name == "sendgrid" {
+			q.Secret, wrong.Secret = sendgridPrivate, sendgridOther
+		}
 		for _, test := range []struct {
 			question
 			want int
 		}{{wrong, 401}, {q, c.accepted()}} {
-			resp, err := signer.sign(t, test.question).send()
+			resp, err := signer.sign(t, test.question).send("X-Forwarded-For", fmt.Sprintf("10.0.0.%d", n))
 			if err != nil || resp.Status != test.want {
 				t.Errorf("%s is answered %d %s %v, want %d", sender, resp.Status, resp.Body, err, test.want)
 			}

@@ -80,6 +80,7 @@ type signedRequest struct {
 	url, body string
 	headers   []string // pairs of name and value
 	vouched   string   // the library that signed it, or took the signature for genuine; "" if the sender has none
+	answer    string   // the answer that the library gives to it, if it is one with which the sender tries a hook out
 }
 
 // question is what a signer is asked for.
@@ -107,13 +108,13 @@ func (s *signer) sign(t testing.TB, q question) signedRequest {
 		t.Fatalf("the signer ended: %v", s.answer.Err())
 	}
 	var signed struct {
-		URL, Vouched, Error string
-		Headers             map[string]string
+		URL, Body, Vouched, Answer, Error string
+		Headers                           map[string]string
 	}
 	if err := json.Unmarshal(s.answer.Bytes(), &signed); err != nil || signed.Error != "" {
 		t.Fatalf("signing: %v %s", err, signed.Error)
 	}
-	request := signedRequest{url: signed.URL, body: q.Body, vouched: signed.Vouched}
+	request := signedRequest{url: signed.URL, body: signed.Body, vouched: signed.Vouched, answer: signed.Answer}
 	for name, value := range signed.Headers {
 		request.headers = append(request.headers, name, value)
 	}

@@ -1,12 +1,18 @@
 package auth
 
 import (
+	"crypto/ecdsa"
 	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
 	"encoding/hex"
 	"fmt"
 	"math"
 	"net/http"
+	neturl "net/url"
 	"strings"
 	"testing"
 	"time"
@@ -32,7 +38,7 @@ func fuzzed(t testing.TB) map[string]struct {
 		Signed: []Part{Time, Literal("."), Body}, Time: Timestamp{Entry: "t=", Tolerance: time.Minute},
 	}
 	inBody := Signature{Header: "Linear-Signature", Encoding: Hex, Time: Timestamp{Member: "webhookTimestamp", Tolerance: time.Minute}}
-	source := Signature{Header: "X-Sig", Algorithm: SHA512, Signed: []Part{SourceOf(func(dst []byte, req *Request) ([]byte, string) {
+	source := Signature{Header: "X-Sig", Algorithm: SHA512, Signed: []Part{SourceOf(func(dst []byte, req *Request, _ string) ([]byte, string) {
 		values := req.Header["X-Time"]
 		if len(values) == 0 {
 			return dst, "X-Time"
@@ -52,6 +58,21 @@ func fuzzed(t testing.TB) map[string]struct {
 	if err != nil {
 		t.Fatal(err)
 	}
+	der, err := x509.MarshalPKIXPublicKey(must256(t).Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ecdsaKeys, err := NewECDSA("X-Signature-Ecdsa", Timestamp{Header: "X-Time", Tolerance: time.Minute}, base64.StdEncoding.EncodeToString(der))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mailgun, err := NewMailgun(time.Minute, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := Signature{Header: "X-Sig", Encoding: Base64, Signed: []Part{URL(strings.NewReplacer("%3A", ":")), Body, Time},
+		Time: Timestamp{Header: "X-Time", Format: Milliseconds, Tolerance: time.Minute}}
+	rfc3339 := Signature{Header: "X-Sig", Prefix: "v0 ", Signed: []Part{Time, Body}, Time: Timestamp{Entry: "t=", Format: RFC3339, Tolerance: time.Minute}}
 	hmacOf := func(s Signature) Verifier {
 		m, err := NewHMAC(s, key)
 		return must(m, err)
@@ -68,7 +89,22 @@ func fuzzed(t testing.TB) map[string]struct {
 		"ed25519":  {ed, []string{"X-Signature-Ed25519", "X-Signature-Timestamp"}},
 		"twilio":   {twilio, []string{"X-Twilio-Signature"}},
 		"token":    {NewHeaderToken("X-Token", "key"), []string{"X-Token"}},
+		"url":      {hmacOf(url), []string{"X-Sig", "X-Time"}},
+		"rfc3339":  {hmacOf(rfc3339), []string{"X-Sig"}},
+		"ecdsa":    {ecdsaKeys, []string{"X-Signature-Ecdsa", "X-Time"}},
+		"mailgun":  {mailgun, nil},
+		"graph":    {NewClientStates("a long key"), nil},
+		"query":    {NewQueryToken("access_token", "a long key"), []string{"Authorization", "X-Service-Token"}},
 	}
+}
+
+func must256(t testing.TB) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
 }
 
 // Whatever is in the headers and the body, nobody gets in without the secret, and nothing panics.
@@ -79,6 +115,9 @@ func FuzzHeadersOfSenders(f *testing.F) {
 	} {
 		f.Add(v, "1700000000", "msg_1", `{"webhookTimestamp":1700000000000}`, "https://example.com/a?b=c")
 		f.Add(v, v, v, "a=b&a=c", "http://example.com:80?bodySHA256="+v)
+		f.Add("v0 "+v+",t=2023-11-14T22:13:20Z", "1700000000000", v, `{"signature":{"timestamp":"1700000000","token":"t","signature":"`+testHex+`"}}`, "")
+		f.Add(v, v, v, "timestamp=1700000000&token=t&signature="+testHex, "https://example.com?access_token=a")
+		f.Add(v, v, v, `{"value":[{"clientState":"k"},{"clientState":"key"}]}`, "")
 	}
 	verifiers := fuzzed(f)
 	f.Fuzz(func(t *testing.T, first, second, third, body, url string) {
@@ -89,7 +128,11 @@ func FuzzHeadersOfSenders(f *testing.F) {
 					header[v.headers[i]] = []string{value}
 				}
 			}
-			req := &Request{Header: header, Body: []byte(body), Now: fuzzNow, URL: func() string { return url }}
+			req := &Request{Header: header, Body: []byte(body), Now: fuzzNow, URL: func() string { return url }, Query: func() neturl.Values {
+				_, query, _ := strings.Cut(url, "?")
+				values, _ := neturl.ParseQuery(query)
+				return values
+			}}
 			got := v.Verify(req)
 			if isToken := name == "token" && strings.Trim(first, " \t") == "key"; got.OK != isToken || got.OK != (got.Reason == "") {
 				t.Errorf("%s: %q, %q, %q: got %+v", name, first, second, third, got)
@@ -145,7 +188,7 @@ func TestTimestamps(t *testing.T) {
 		fmt.Sprint(now + 61):             "the timestamp is more than 1m0s ahead of the clock here",
 		"0":                              "the timestamp is older than 1m0s",
 		"999999999999999":                "the timestamp is more than 1m0s ahead of the clock here",
-		fmt.Sprint(fuzzNow.UnixMilli()):  TimestampInMilliseconds,
+		fmt.Sprint(fuzzNow.UnixMilli()):  TimestampIn(Milliseconds, Seconds),
 		"":                               SignedMissing("X-Time"),
 		fmt.Sprint(int64(math.MaxInt64)): TimestampMalformed,
 		"-1":                             TimestampMalformed,
@@ -153,7 +196,8 @@ func TestTimestamps(t *testing.T) {
 		fmt.Sprint(now) + ".5":           TimestampMalformed,
 		"1.7e9":                          TimestampMalformed,
 		"0x6553f100":                     TimestampMalformed,
-		"2023-11-14T22:13:20Z":           TimestampMalformed,
+		"2023-11-14T22:13:20Z":           TimestampIn(RFC3339, Seconds),
+		"2022-11-14T22:13:20Z":           TimestampMalformed,
 		strings.Repeat("9", 1000):        TimestampMalformed,
 		"١٧٠٠٠٠٠٠٠٠":                     TimestampMalformed,
 	} {

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"hash"
 	"net/textproto"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -21,7 +22,8 @@ type HMAC struct {
 	size int       // of a signature, in bytes
 	macs sync.Pool // of *keyedMACs: setting up the key anew would double the cost of a short body
 
-	missing, unprefixed Reason
+	missing, unprefixed, wrong Reason
+	written                    string // the prefix, with the spaces after it
 }
 
 // Signature describes how requests are signed with HMAC.
@@ -115,6 +117,10 @@ func NewHMAC(signature Signature, keys ...[]byte) (*HMAC, error) {
 	m := &HMAC{
 		Signature: signature, size: newHash().Size(),
 		missing: SignatureMissing(signature.Header), unprefixed: PrefixMissing(signature.Header, strings.TrimSpace(signature.Prefix)),
+		wrong: SignatureWrong, written: signature.Prefix,
+	}
+	if slices.ContainsFunc(signature.Signed, func(p Part) bool { return p.kind == urlPart }) {
+		m.wrong = URLSignatureWrong
 	}
 	m.Header = textproto.CanonicalMIMEHeaderKey(signature.Header)
 	m.Prefix = strings.TrimSpace(signature.Prefix)
@@ -229,7 +235,7 @@ func (m *HMAC) match(candidates [][maxSize]byte, req *Request, timestamp string)
 			return AcceptBy(nth)
 		}
 	}
-	return Refuse(SignatureWrong)
+	return Refuse(m.wrong)
 }
 
 // content is what is signed, or the verdict on a request that lacks some of it. It is good until the room is released.
@@ -286,13 +292,13 @@ func (m *HMAC) Sign(req *Request) (headers []Header, url string) {
 		return nil, ""
 	}
 	defer m.release(macs)
-	timestamp := fmt.Sprint(req.Now.Unix())
+	timestamp := m.Time.Format.write(req.Now)
 	signed, headers := completed(req, m.Signed, m.Time, timestamp)
 	content, verdict := m.content(macs, signed, timestamp)
 	if !verdict.OK {
 		return nil, ""
 	}
-	value := m.Prefix + m.encode(macs.of(macs.hashes[0], content))
+	value := m.written + m.encode(macs.of(macs.hashes[0], content))
 	if m.Time.Entry != "" {
 		value = m.Time.Entry + timestamp + m.Separator + value
 	}

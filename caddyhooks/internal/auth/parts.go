@@ -14,7 +14,8 @@ type Part struct {
 	header  string
 	without string // what the value of the header must not hold
 	kind    partKind
-	source  func(dst []byte, req *Request) (_ []byte, missing string)
+	decoded *strings.Replacer // what is signed instead of some characters of the URL
+	source  PartSource
 }
 
 type partKind int
@@ -25,6 +26,7 @@ const (
 	timePart
 	headerPart
 	sourcePart
+	urlPart
 )
 
 // Body is the body as it was received, and Time the timestamp as it was sent.
@@ -42,9 +44,18 @@ func HeaderWithout(separator, name string) Part {
 	return Part{kind: headerPart, header: name, without: separator}
 }
 
-// SourceOf is what a function appends. It returns the name of a header or parameter that is missing.
-func SourceOf(source func(dst []byte, req *Request) (_ []byte, missing string)) Part {
-	return Part{kind: sourcePart, source: source}
+// PartSource appends what is signed. It gets the timestamp as it was sent. It returns the name of a header or parameter that is missing.
+type PartSource func(dst []byte, req *Request, timestamp string) (_ []byte, missing string)
+
+// SourceOf is what a function appends.
+func SourceOf(source PartSource) Part { return Part{kind: sourcePart, source: source} }
+
+// URL is the whole URL that was called, with some of its characters replaced, as the sender does. Nil: as it is.
+func URL(decoded *strings.Replacer) Part {
+	if decoded == nil {
+		decoded = strings.NewReplacer()
+	}
+	return Part{kind: urlPart, decoded: decoded}
 }
 
 func (p *Part) isBody() bool { return p.kind == bodyPart }
@@ -68,9 +79,15 @@ func appendParts(dst []byte, parts []Part, req *Request, timestamp string) ([]by
 				return dst, Refuse(SignedAmbiguous(part.header, part.without))
 			}
 			dst = append(dst, values[0]...)
+		case urlPart:
+			called := req.calledURL()
+			if called == "" {
+				return dst, Refuse(URLUnknown)
+			}
+			dst = append(dst, part.decoded.Replace(called)...)
 		case sourcePart:
 			var absent string
-			if dst, absent = part.source(dst, req); absent != "" {
+			if dst, absent = part.source(dst, req, timestamp); absent != "" {
 				return dst, RefuseMissing(SignedMissing(absent))
 			}
 		}
@@ -102,7 +119,7 @@ func completed(req *Request, parts []Part, at Timestamp, timestamp string) (*Req
 			}
 		case sourcePart:
 			for range maxSources {
-				_, missing := part.source(nil, &complete)
+				_, missing := part.source(nil, &complete, timestamp)
 				if missing == "" || len(complete.Header[missing]) > 0 {
 					break
 				}

@@ -16,9 +16,9 @@ const StandardPrefix = "whsec_"
 func NewStandard(family string, tolerance time.Duration, secrets ...string) (*HMAC, error) {
 	var keys [][]byte
 	for _, secret := range secrets {
-		key, err := decodeStandard(secret)
-		if err != nil {
-			return nil, err
+		key, ok := DecodeKey(secret)
+		if !ok {
+			return nil, errors.New("has a secret that is not base64 after whsec_")
 		}
 		keys = append(keys, key)
 	}
@@ -29,12 +29,9 @@ func NewStandard(family string, tolerance time.Duration, secrets ...string) (*HM
 	}, keys...)
 }
 
-// decodeStandard returns the key that a secret stands for. Its errors do not quote the secret.
-func decodeStandard(secret string) ([]byte, error) {
+// DecodeKey returns the key that a secret in base64 stands for. The secret may begin with StandardPrefix.
+func DecodeKey(secret string) (key []byte, ok bool) {
 	encoded := strings.TrimPrefix(strings.TrimSpace(secret), StandardPrefix)
 	key, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(encoded, "="))
-	if err != nil || len(key) == 0 {
-		return nil, errors.New("has a secret that is not base64 after whsec_")
-	}
-	return key, nil
+	return key, err == nil && len(key) > 0
 }

@@ -11,14 +11,53 @@ import (
 )
 
 // Timestamp says where the time of a signature is: in a header, in an entry of the signature's header, or in the body. At most
-// one of these is set. In headers it is in seconds since 1970, in a body in milliseconds.
+// one of these is set.
 type Timestamp struct {
 	Header string // in canonical form
 	Entry  string // the beginning of the entry, such as "t="
-	Member string // of the body
+	Member string // of the body; in milliseconds
+
+	// How it is written in headers. Default: Seconds.
+	Format TimeFormat
 
 	// How old a signature may be, and how far its time may lie ahead.
 	Tolerance time.Duration
+}
+
+// TimeFormat is a way to write a time. It is never guessed: where nothing separates the time from the rest of what is signed, digits that
+// follow it could be counted to it.
+type TimeFormat string
+
+// The formats. The first two are numbers since 1970.
+const (
+	Seconds      TimeFormat = "seconds"
+	Milliseconds TimeFormat = "milliseconds"
+	RFC3339      TimeFormat = "rfc3339"
+)
+
+// read reads a time.
+func (f TimeFormat) read(text string) (time.Time, bool) {
+	if f == RFC3339 {
+		at, err := time.Parse(time.RFC3339, text)
+		return at, err == nil
+	}
+	number, ok := wholeNumber(text)
+	if f == Milliseconds {
+		return time.UnixMilli(number), ok
+	}
+	return time.Unix(number, 0), ok
+}
+
+// write is the opposite of read.
+func (f TimeFormat) write(at time.Time) string {
+	switch f {
+	case RFC3339:
+		return at.UTC().Format(time.RFC3339)
+	case Milliseconds:
+		return strconv.FormatInt(at.UnixMilli(), 10)
+	default:
+		return strconv.FormatInt(at.Unix(), 10)
+	}
 }
 
 func (t *Timestamp) isSet() bool { return t.Header != "" || t.Entry != "" || t.Member != "" }
@@ -69,14 +108,18 @@ func (t *Timestamp) checkHeaders(req *Request, signatures string) (string, Verdi
 	case n > 1:
 		return "", Refuse(TimestampRepeated)
 	}
-	seconds, ok := wholeNumber(text)
+	at, ok := t.Format.read(text)
+	if !ok || t.isOff(at, req.Now) {
+		for _, other := range []TimeFormat{Seconds, Milliseconds, RFC3339} {
+			if meant, ok := other.read(text); ok && !t.isOff(meant, req.Now) {
+				return "", Refuse(TimestampIn(other, t.Format))
+			}
+		}
+	}
 	if !ok {
 		return "", Refuse(TimestampMalformed)
 	}
-	if t.isOff(time.Unix(seconds, 0), req.Now) && !t.isOff(time.UnixMilli(seconds), req.Now) {
-		return "", Refuse(TimestampInMilliseconds)
-	}
-	return text, t.check(time.Unix(seconds, 0), req.Now)
+	return text, t.check(at, req.Now)
 }
 
 // checkBody checks a timestamp in the body, which is known to be signed.

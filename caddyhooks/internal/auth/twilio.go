@@ -65,7 +65,7 @@ func (t *Twilio) Verify(req *Request) Verdict {
 		}
 	}
 	if matched != 1 {
-		return Refuse(TwilioSignatureWrong)
+		return Refuse(URLSignatureWrong)
 	}
 	return AcceptBy(secret)
 }

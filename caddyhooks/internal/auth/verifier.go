@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"net/http"
@@ -16,6 +17,7 @@ type Verifier interface {
 
 // Request has the parts of an HTTP request that verifiers look at.
 type Request struct {
+	Method string // "" is POST
 	Header http.Header
 	URL    func() string     // the whole URL that the caller used; nil if nobody needs it
 	Query  func() url.Values // of that URL; nil likewise
@@ -51,16 +53,20 @@ const (
 	TokenNotBearer     Reason = "the header Authorization has no Bearer token, or an empty one" //nolint:gosec // likewise
 	TokenUnknown       Reason = "the token is not one of the accepted tokens"
 
-	TimestampMissing        Reason = "the signature has no timestamp"
-	TimestampRepeated       Reason = "there is more than one timestamp"
-	TimestampMalformed      Reason = "the timestamp is not a whole number of seconds since 1970"
-	TimestampInMilliseconds Reason = "the timestamp is in milliseconds, and must be in seconds"
+	TimestampMissing   Reason = "the signature has no timestamp"
+	TimestampRepeated  Reason = "there is more than one timestamp"
+	TimestampMalformed Reason = "the timestamp cannot be read: it has another format"
 
-	TwilioSignatureWrong Reason = "the signature does not match the URL, the body and the secret; behind a proxy, trusted_proxies must name it"
-	URLUnknown           Reason = "the URL that was called cannot be read"
-	BodyHashWrong        Reason = "bodySHA256 in the URL is not the hash of the body"
-	FormMalformed        Reason = "the URL has no bodySHA256, and the body is not a form of at most 1000 fields"
+	URLSignatureWrong Reason = "the signature does not match the URL, the body and the secret; behind a proxy, trusted_proxies must name it"
+	URLUnknown        Reason = "the URL that was called cannot be read"
+	BodyHashWrong     Reason = "bodySHA256 in the URL is not the hash of the body"
+	FormMalformed     Reason = "the URL has no bodySHA256, and the body is not a form of at most 1000 fields"
 )
+
+// TimestampIn is the reason if a timestamp has another format.
+func TimestampIn(got, want TimeFormat) Reason {
+	return Reason(fmt.Sprintf("the timestamp is in the format %s, and must be in %s", got, cmp.Or(want, Seconds)))
+}
 
 // SignedMissing is the reason if something that is signed was not sent, or was sent more than once.
 func SignedMissing(header string) Reason {

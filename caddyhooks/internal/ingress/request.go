@@ -13,9 +13,11 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/clicks"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/observe"
@@ -111,6 +113,10 @@ func (q *hookRequest) serveUpToDate(w http.ResponseWriter, r *http.Request, acti
 		in.Service.Engine.NoteChallenge(q.name)
 		observe.NoteStatus(r, observe.RequestChallenge)
 		q.answered = challenge.Answer.Status
+		if secret := challenge.Answer.Reveal; secret != "" {
+			in.Log.Warn("a sender told its secret; it is logged this once",
+				zap.String("hook", q.name), zap.String("secret", secret), zap.String("client", q.incoming.Client))
+		}
 		writeSchemeAnswer(challenge.Answer, w)
 		return nil
 	}
@@ -159,7 +165,7 @@ func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *sett
 		}
 	}
 	observe.SetPlaceholder(r, observe.PlaceholderName, q.name)
-	if r.Method != http.MethodPost {
+	if r.Method != http.MethodPost && (custom == nil || !custom.Auth.TakesMethod(r.Method)) {
 		return errMethod
 	}
 	req := &q.incoming
@@ -174,6 +180,9 @@ func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *sett
 		}
 	}
 	now := time.Now()
+	if r.Method != http.MethodPost {
+		return cmp.Or(shakeHands(scheme, req.Credential(now)), error(errMethod))
+	}
 	if scheme.HeadersOnly {
 		if err := scheme.Authenticate(req.Credential(now)); err != nil {
 			return err
@@ -184,12 +193,16 @@ func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *sett
 		return err
 	}
 	credential := req.Credential(now)
+	if err := shakeHands(scheme, credential); err != nil {
+		return err
+	}
 	if !scheme.HeadersOnly {
 		if err := scheme.Authenticate(credential); err != nil {
 			return err
 		}
 		q.isKnown = true
 	}
+	req.Body = scheme.WithoutSecrets(req.Body)
 	if custom != nil {
 		if click := clicks.Parse(scheme.Name, req.Body); click != nil {
 			return q.answerClick(w, r, click)
@@ -227,6 +240,15 @@ func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *sett
 	return q.submit(w, r, runs, active.Revision)
 }
 
+// shakeHands returns the answer to a request with which the sender tries the hook out, as an *intake.ChallengeError, and nil to all others.
+func shakeHands(scheme settings.Authentication, credential *auth.Request) error {
+	answer, err := scheme.Handshake(credential)
+	if answer != nil {
+		return &intake.ChallengeError{Answer: answer}
+	}
+	return err
+}
+
 // answerClick answers a question because somebody has pressed a button. That is no event: conditions of the hook do not count, and no run
 // comes of it.
 func (q *hookRequest) answerClick(w http.ResponseWriter, r *http.Request, click *clicks.Click) error {
@@ -262,9 +284,10 @@ func (q *hookRequest) readBody(w http.ResponseWriter, r *http.Request, limit int
 		if q.body, err = readBody(w, r, limit, memory); err != nil {
 			return err
 		}
-		q.incoming.Body, q.readAt = q.body.bytes, time.Now()
+		q.readAt = time.Now()
 		q.incoming.Messages = intake.MessageMemory{All: memory, Body: len(q.body.bytes)}
 	}
+	q.incoming.Body = q.body.bytes
 	if int64(len(q.incoming.Body)) > limit {
 		return tooLarge(limit)
 	}

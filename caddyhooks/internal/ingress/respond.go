@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -242,6 +243,7 @@ func (q *hookRequest) ignore(w http.ResponseWriter, r *http.Request, condition s
 
 // writeSchemeAnswer answers the sender that tries out a hook.
 func writeSchemeAnswer(a *settings.SchemeAnswer, w http.ResponseWriter) {
+	maps.Copy(w.Header(), a.Header)
 	writeAny(w, a.Status, a.ContentType, []byte(a.Body))
 }
 

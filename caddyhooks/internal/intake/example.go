@@ -261,6 +261,270 @@ var senderExamples = map[string]senderExample{
   "data": {"id": "1f81eb52-5198-4599-803e-771906343485", "email": "mira@example.com"}
 }`,
 	},
+	"hubspot": {
+		map[string]string{"User-Agent": "HubSpot Connect 2.0 (http://dev.hubspot.com/) - WebHooks"},
+		`[
+  {
+    "eventId": 3816279340,
+    "subscriptionId": 25,
+    "portalId": 33,
+    "appId": 1160452,
+    "occurredAt": {milliseconds},
+    "subscriptionType": "deal.creation",
+    "attemptNumber": 0,
+    "objectId": 46911,
+    "changeSource": "CRM",
+    "changeFlag": "NEW"
+  }
+]`,
+	},
+	"zendesk": {
+		map[string]string{"User-Agent": "Zendesk Webhook", "X-Zendesk-Webhook-Invocation-Id": "{id}"},
+		`{
+  "account_id": 22129848,
+  "id": "{id}",
+  "type": "zen:event-type:ticket.created",
+  "subject": "zen:ticket:4711",
+  "time": "{time}",
+  "zendesk_event_version": "2022-11-06",
+  "event": {},
+  "detail": {
+    "id": "4711",
+    "subject": "Login loops",
+    "description": "After a password reset the login page comes back again and again.",
+    "priority": "NORMAL",
+    "status": "NEW",
+    "requester_id": "8447388090494"
+  }
+}`,
+	},
+	"calendly": {
+		nil,
+		`{
+  "created_at": "{time}",
+  "created_by": "https://api.calendly.com/users/AAAAAAAAAAAAAAAA",
+  "event": "invitee.created",
+  "payload": {
+    "uri": "https://api.calendly.com/scheduled_events/GBGBDCAADAEDCRZ2/invitees/{id}",
+    "name": "Ada Lovelace",
+    "email": "ada@example.com",
+    "status": "active",
+    "scheduled_event": {
+      "uri": "https://api.calendly.com/scheduled_events/GBGBDCAADAEDCRZ2",
+      "name": "Introduction",
+      "start_time": "2026-11-20T15:00:00.000000Z"
+    }
+  }
+}`,
+	},
+	"square": {
+		map[string]string{"User-Agent": "Square Connect v2", "Square-Environment": "Production"},
+		`{
+  "merchant_id": "6SSW7HV8K2ST5",
+  "location_id": "S8GWD5R9QB376",
+  "type": "dispute.created",
+  "event_id": "{id}",
+  "created_at": "{time}",
+  "data": {
+    "type": "dispute",
+    "id": "ORSEVtZAJxb37RA1EiGw",
+    "object": {
+      "dispute": {
+        "id": "ORSEVtZAJxb37RA1EiGw",
+        "amount_money": {"amount": 8801, "currency": "EUR"},
+        "reason": "NO_KNOWLEDGE",
+        "state": "EVIDENCE_REQUIRED"
+      }
+    }
+  }
+}`,
+	},
+	"typeform": {
+		nil,
+		`{
+  "event_id": "{id}",
+  "event_type": "form_response",
+  "form_response": {
+    "form_id": "lT4Z3j",
+    "token": "a3a12ec67a1365927098a606107fac15",
+    "submitted_at": "{time}",
+    "definition": {"id": "lT4Z3j", "title": "Feedback"},
+    "answers": [
+      {"type": "text", "text": "The reports are slow.", "field": {"id": "JwWggjAKtOkA", "type": "long_text", "ref": "what"}},
+      {"type": "number", "number": 3, "field": {"id": "DlXFaesGBpoF", "type": "rating", "ref": "stars"}}
+    ]
+  }
+}`,
+	},
+	"intercom": {
+		map[string]string{"User-Agent": "intercom-webhooks/1.0"},
+		`{
+  "type": "notification_event",
+  "app_id": "a86dr8yl",
+  "id": "notif_{id}",
+  "topic": "conversation.user.created",
+  "delivery_attempts": 1,
+  "created_at": {seconds},
+  "data": {
+    "type": "notification_event_data",
+    "item": {
+      "type": "conversation",
+      "id": "1911149811",
+      "source": {
+        "type": "conversation",
+        "body": "The login loops.",
+        "author": {"type": "user", "name": "Ada", "email": "ada@example.com"}
+      }
+    }
+  }
+}`,
+	},
+	"mailgun": {
+		map[string]string{"User-Agent": "mailgun/treq-20.9.0"},
+		`{
+  "signature": {"timestamp": "TIME", "token": "TOKEN", "signature": "SIGNATURE"},
+  "event-data": {
+    "id": "{id}",
+    "event": "failed",
+    "severity": "permanent",
+    "timestamp": {seconds}.17,
+    "recipient": "ada@example.com",
+    "delivery-status": {"code": 550, "message": "Mailbox unavailable."},
+    "message": {"headers": {"subject": "Your invoice"}}
+  }
+}`,
+	},
+	"sendgrid": {
+		map[string]string{"User-Agent": "SendGrid Event API"},
+		`[
+  {
+    "email": "ada@example.com",
+    "timestamp": {seconds},
+    "smtp-id": "<14c5d75ce93.dfd.64b469@ismtpd-555>",
+    "event": "bounce",
+    "sg_event_id": "{id}",
+    "sg_message_id": "14c5d75ce93.dfd.64b469.filter0001.16648.5515E0B88.0",
+    "type": "bounce",
+    "reason": "500 unknown recipient",
+    "status": "5.0.0"
+  }
+]`,
+	},
+	"teams": {
+		map[string]string{"User-Agent": "Microsoft-SkypeBotApi (Microsoft-BotFramework/3.0)"},
+		`{
+  "type": "message",
+  "id": "{milliseconds}",
+  "timestamp": "{time}",
+  "serviceUrl": "https://smba.trafficmanager.net/emea/",
+  "channelId": "msteams",
+  "from": {"id": "29:1XJKJMvc5GBtc2JwZq0oj8tHZmzrQgFmB39ATiQWA85gQtHieVkKilBZ9XHoq9j7Zaqt7CZ-NJWi7me2kHTL3Bw", "name": "Ada Lovelace"},
+  "conversation": {"isGroup": true, "id": "19:253b1f341670408fb6fe51050b6e5ceb@thread.skype;messageid={milliseconds}"},
+  "text": "<at>agent</at> What broke last night?"
+}`,
+	},
+	"notion": {
+		map[string]string{"User-Agent": "notion-api"},
+		`{
+  "id": "{id}",
+  "timestamp": "{time}",
+  "workspace_id": "13950b26-c203-4f3b-b97d-93ec06319565",
+  "subscription_id": "29d75c0d-5546-4414-8459-7b7a92f1fc4b",
+  "integration_id": "0ef2e755-4912-8096-91c1-00376a88a5ca",
+  "type": "comment.created",
+  "authors": [{"id": "c7c11cca-1d73-471d-9b6e-bdef51470190", "type": "person"}],
+  "attempt_number": 1,
+  "entity": {"id": "153104cd-477e-801d-8ef4-d3e3d1a1e1b1", "type": "comment"},
+  "data": {"page_id": "0ef104cd-477e-80e1-8571-cfd10e92339a"}
+}`,
+	},
+	"zoom": {
+		map[string]string{"User-Agent": "Zoom Marketplace/1.0a"},
+		`{
+  "event": "recording.completed",
+  "event_ts": {milliseconds},
+  "payload": {
+    "account_id": "AAAAAABBBB",
+    "object": {
+      "id": 1234567890,
+      "uuid": "4444AAAiAAAAAiAiAiiAii==",
+      "host_id": "x1yCzABCDEfg23HiJKl4mN",
+      "topic": "Weekly",
+      "start_time": "{time}",
+      "duration": 60,
+      "share_url": "https://example.zoom.us/rec/share/1"
+    }
+  }
+}`,
+	},
+	"meta": {
+		map[string]string{"User-Agent": "facebookexternalua"},
+		`{
+  "object": "whatsapp_business_account",
+  "entry": [
+    {
+      "id": "102290129340398",
+      "changes": [
+        {
+          "field": "messages",
+          "value": {
+            "messaging_product": "whatsapp",
+            "metadata": {"display_phone_number": "15550783881", "phone_number_id": "106540352242922"},
+            "contacts": [{"profile": {"name": "Ada"}, "wa_id": "15005550006"}],
+            "messages": [
+              {
+                "from": "15005550006",
+                "id": "wamid.HBgLMTY1MDM4Nzk0MzkVAgASGBQzQTRBNjU5OUFFRTAzODEwMTQ0RgA=",
+                "timestamp": "{seconds}",
+                "type": "text",
+                "text": {"body": "Is the shop down?"}
+              }
+            ]
+          }
+        }
+      ]
+    }
+  ]
+}`,
+	},
+	"dropbox": {
+		map[string]string{"User-Agent": "DropboxWebhooks/1.0"},
+		`{
+  "list_folder": {"accounts": ["dbid:AAH4f99T0taONIb-OurWxbNQ6ywGRopQngc"]},
+  "delta": {"users": [12345678]}
+}`,
+	},
+	"graph": {
+		nil,
+		`{
+  "value": [
+    {
+      "subscriptionId": "7f105c7d-2dc5-4530-97cd-4e7ae6534c07",
+      "subscriptionExpirationDateTime": "2026-11-19T09:11:28.000Z",
+      "clientState": "the-secret-of-the-subscription",
+      "changeType": "created",
+      "resource": "Users/ddfcd489-628b-40d7-b48b-57002df800e5/Messages/AAMkAGUwNjQ4ZjIxLTQ3Y2YtNDViMi1iZjc4",
+      "tenantId": "84bd8158-6d4d-4958-8b9f-9d6445542f95",
+      "resourceData": {"@odata.type": "#Microsoft.Graph.Message", "id": "AAMkAGUwNjQ4ZjIxLTQ3Y2YtNDViMi1iZjc4"}
+    }
+  ]
+}`,
+	},
+	"eventgrid": {
+		map[string]string{"aeg-event-type": "Notification", "aeg-delivery-count": "0"},
+		`[
+  {
+    "id": "{id}",
+    "topic": "/subscriptions/5f750a97/resourceGroups/acme/providers/Microsoft.Storage/storageAccounts/acme",
+    "subject": "/blobServices/default/containers/reports/blobs/q3.pdf",
+    "eventType": "Microsoft.Storage.BlobCreated",
+    "eventTime": "{time}",
+    "data": {"api": "PutBlob", "contentType": "application/pdf", "url": "https://acme.blob.core.windows.net/reports/q3.pdf"},
+    "dataVersion": "",
+    "metadataVersion": "1"
+  }
+]`,
+	},
 }
 
 // ExampleFor makes an example of a request to a hook with some headers. A built-in endpoint needs no mapping.

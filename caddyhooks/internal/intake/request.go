@@ -98,6 +98,9 @@ func readQuery(req *Request, name string) (string, bool) {
 func (req *Request) Credential(now time.Time) *auth.Request {
 	if req.asked.Header == nil {
 		req.asked = auth.Request{Header: req.Header, URL: req.url, Query: req.Query, Now: now}
+		if req.request != nil {
+			req.asked.Method = req.request.Method
+		}
 	}
 	req.asked.Body = req.Body
 	return &req.asked

@@ -26,14 +26,17 @@ const fewestSecretBytes = 4
 
 func newSecretTexts() *secretTexts {
 	s := new(secretTexts)
-	s.replacer = sync.OnceValue(func() *strings.Replacer {
-		var pairs []string
-		for _, secret := range s.all {
-			pairs = append(pairs, secret, text.Mask)
-		}
-		return strings.NewReplacer(pairs...)
-	})
+	s.replacer = sync.OnceValue(func() *strings.Replacer { return newMasks(s.all) })
 	return s
+}
+
+// newMasks puts masks in the places of secrets.
+func newMasks(secrets []string) *strings.Replacer {
+	var pairs []string
+	for _, secret := range secrets {
+		pairs = append(pairs, secret, text.Mask)
+	}
+	return strings.NewReplacer(pairs...)
 }
 
 // noting has the secrets noted that are resolved while settings are compiled.

@@ -54,8 +54,21 @@ type Mapping struct {
 	// What is signed, with placeholders such as {@header.X-Timestamp}. Default: {@body}.
 	Signed string `json:"signed,omitempty"`
 
-	// The header with the time of the signature, in seconds since 1970. Requests that are too old are refused.
+	// How the secret is written: "base64" for a key that is encoded so. Default: the secret is the key.
+	KeyEncoding string `json:"keyEncoding,omitempty"`
+
+	// The header with the time of the signature, or the beginning of an entry in the header of the signature, such as "t=". Requests that
+	// are too old are refused.
 	TimestampHeader string `json:"timestampHeader,omitempty"`
+
+	// How the time of the signature is written: "seconds" or "milliseconds" since 1970, or "rfc3339". Default: "seconds".
+	TimestampFormat string `json:"timestampFormat,omitempty"`
+
+	// The header in which callers send the token of this hook, for "authMode": "token". Default: Authorization or X-Service-Token.
+	AuthHeader string `json:"authHeader,omitempty"`
+
+	// The text by which a sender knows the hook when it tries it out, for "authMode": "meta", or a list while one replaces another.
+	VerifyToken Secrets `json:"verifyToken,omitempty" secret:"true"`
 
 	// The address ranges that callers come from. Others are refused. Default: any.
 	From []string `json:"from,omitempty"`

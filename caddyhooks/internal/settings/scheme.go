@@ -60,6 +60,9 @@ type Scheme struct {
 	// SecretHeaders returns the names of the headers that are kept out of access logs and templates.
 	SecretHeaders func(m *Mapping) []string
 
+	// variant changes a copy of the scheme for a mapping. Nil: there is nothing to change.
+	variant func(m *Mapping, s Scheme) Scheme
+
 	// What the sender calls a delivery: headers, of which the first that is there counts, or a path of members in the body. A
 	// delivery that comes again has the same id, whatever its body.
 	idHeaders []string
@@ -69,6 +72,16 @@ type Scheme struct {
 	// members in challengeParts, as far as they are there. Nil: the sender does not do that.
 	AnswerTo       func(doc map[string]any) *SchemeAnswer
 	challengeParts []string
+
+	// newHandshake makes what answers a sender that tries the hook out in other ways: with other methods than POST, before requests are
+	// signed, or with an answer that needs a secret. Nil: the sender does not do that.
+	newHandshake func(h handshakeParts) handshake
+
+	// The methods beside POST that the handshake answers.
+	Methods []string
+
+	// Whether the secret itself is in the body. Then it is taken out of the body before anything else sees that.
+	secretInBody bool
 
 	// success returns the status by which the sender knows that a request was delivered. Others it takes for a failure, or sends the
 	// request again. doc has the members in challengeParts. 204 is an answer without a body. Nil, or 0: the sender takes any status
@@ -147,8 +160,10 @@ func FindScheme(name string) *Scheme {
 type Authentication struct {
 	*Scheme
 	Verifier auth.Verifier
-	hidden   auth.HeaderNames // of headers that carry a secret of the scheme
-	unnamed  bool             // callers do not learn the header: it may be a secret in a wrong place
+	hidden   auth.HeaderNames  // of headers that carry a secret of the scheme
+	unnamed  bool              // callers do not learn the header: it may be a secret in a wrong place
+	greet    handshake         // nil if the scheme has none
+	inBody   *strings.Replacer // of secrets; nil if none can be there
 	Secrets  []*lastuse.Secret
 }
 
@@ -157,6 +172,8 @@ type SchemeAnswer struct {
 	Status      int
 	ContentType string
 	Body        string
+	Header      http.Header // more headers
+	Reveal      string      // a secret of the sender's that the operator has to see once
 }
 
 // SelectParts selects the parts of a body that challenge, deliveryID and AuthorOf look at.
@@ -277,20 +294,38 @@ func (m *Mapping) Authentication(secrets HookSecrets) (Authentication, error) {
 	if err != nil {
 		return Authentication{}, err
 	}
+	if s.variant != nil {
+		own := s.variant(m, *s)
+		s = &own
+	}
 	a := Authentication{Scheme: s, Verifier: verifier, hidden: make(auth.HeaderNames),
 		unnamed: m.HMACHeader != "" && !likeHeader.MatchString(m.HMACHeader), Secrets: secrets.ofToken}
 	a.hidden.Add(s.SecretHeaders(m)...)
-	if s != BearerScheme {
-		a.Secrets = nil
-		for _, field := range SecretFields {
-			if slices.Contains(s.Fields, field.Name) && len(*field.In(m)) > 0 {
-				resolved, err := secrets.list(field.Name, *field.In(m))
-				if err != nil {
-					return Authentication{}, err
-				}
-				a.Secrets = secrets.uses.FindAll(lastuse.OfHook(m.Name), resolved)
-			}
+	if s == BearerScheme {
+		return a, nil
+	}
+	a.Secrets = nil
+	parts := handshakeParts{verifier: verifier}
+	for _, field := range SecretFields {
+		if !slices.Contains(s.Fields, field.Name) || len(*field.In(m)) == 0 {
+			continue
 		}
+		resolved, err := secrets.list(field.Name, *field.In(m))
+		if err != nil {
+			return Authentication{}, err
+		}
+		if field.Name == verifyTokenField {
+			parts.verify = auth.NewTokens(resolved...)
+			continue
+		}
+		parts.secrets = resolved
+		a.Secrets = secrets.uses.FindAll(lastuse.OfHook(m.Name), resolved)
+	}
+	if s.newHandshake != nil {
+		a.greet = s.newHandshake(parts)
+	}
+	if s.secretInBody {
+		a.inBody = newMasks(parts.secrets)
 	}
 	return a, nil
 }

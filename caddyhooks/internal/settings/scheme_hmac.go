@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"errors"
 	"net/http"
 	"regexp"
 	"slices"
@@ -17,13 +18,14 @@ import (
 
 func init() {
 	registerScheme(&Scheme{
-		Name:            "hmac",
-		Title:           "a signature (HMAC)",
-		arguments:       "<header> <secret> [<prefix>]",
-		minArgs:         2,
-		maxArgs:         3,
-		unmarshal:       unmarshalHMAC,
-		Fields:          []string{"hmacHeader", "hmacSecret", "hmacPrefix", "algorithm", "signed", "timestampHeader", "authTolerance"},
+		Name:      "hmac",
+		Title:     "a signature (HMAC)",
+		arguments: "<header> <secret> [<prefix>]",
+		minArgs:   2,
+		maxArgs:   3,
+		unmarshal: unmarshalHMAC,
+		Fields: []string{"hmacHeader", "hmacSecret", "hmacPrefix", "algorithm", "signed", "keyEncoding", "timestampHeader", "timestampFormat",
+			"authTolerance"},
 		Compile:         compileHMAC,
 		Tolerance:       usualTolerance,
 		SecretHeaders:   func(m *Mapping) []string { return []string{m.HMACHeader} },
@@ -39,7 +41,8 @@ func init() {
 //		secret    <secret>...
 //		algorithm sha256|sha512|sha1
 //		signed    <text>
-//		timestamp <header> [<duration>]
+//		key_encoding base64
+//		timestamp <header>|<entry> [<duration> [seconds|milliseconds|rfc3339]]
 //	}
 func unmarshalHMAC(d *caddyfile.Dispenser, args []string, m *Mapping, places SettingPlaces) error {
 	m.HMACHeader, m.HMACSecret = args[0], Secrets{args[1]}
@@ -55,21 +58,29 @@ func unmarshalHMAC(d *caddyfile.Dispenser, args []string, m *Mapping, places Set
 		caddyconf.Set("secret", &more, caddyconf.Secrets),
 		places.Note(caddyconf.Set("algorithm", &m.Algorithm, caddyconf.Word), "algorithm"),
 		places.Note(caddyconf.Set("signed", &m.Signed, caddyconf.Template), "signed"),
-		readTimestamp(m, places),
+		places.Note(caddyconf.Set("key_encoding", &m.KeyEncoding, caddyconf.Word), "keyEncoding"),
+		readTimestamp(m, places, &m.TimestampFormat),
 	)
 	m.HMACSecret = append(m.HMACSecret, more...)
 	return err
 }
 
-// readTimestamp reads the header of a timestamp and, if need be, how far it may be off.
-func readTimestamp(m *Mapping, places SettingPlaces) caddyconf.Directive {
+// readTimestamp reads the header of a timestamp and, if need be, how far it may be off. A format may follow, unless it is nil.
+func readTimestamp(m *Mapping, places SettingPlaces, format *string) caddyconf.Directive {
 	return places.Note(caddyconf.Directive{Word: "timestamp", Read: func(d *caddyfile.Dispenser) error {
 		place := *d
 		args := d.RemainingArgs()
-		if len(args) == 0 || len(args) > 2 || args[0] == "" {
-			return place.Err("timestamp takes a header and, if need be, a duration, as in: timestamp X-Timestamp 5m" + caddyconf.Unset)
+		most, usage := 2, "timestamp takes a header and, if need be, a duration, as in: timestamp X-Timestamp 5m"
+		if format != nil {
+			most, usage = 3, "timestamp takes a header and, if need be, a duration and a format, as in: timestamp X-Timestamp 5m milliseconds"
+		}
+		if len(args) == 0 || len(args) > most || args[0] == "" {
+			return place.Err(usage + caddyconf.Unset)
 		}
 		m.TimestampHeader = args[0]
+		if len(args) == 3 {
+			*format = args[2]
+		}
 		if len(args) == 1 {
 			return nil
 		}
@@ -79,7 +90,7 @@ func readTimestamp(m *Mapping, places SettingPlaces) caddyconf.Directive {
 		}
 		m.AuthTolerance = int(tolerance / time.Second)
 		return nil
-	}}, "timestampHeader", "authTolerance")
+	}}, "timestampHeader", "authTolerance", "timestampFormat")
 }
 
 // likePrefix matches what is a prefix of signatures rather than a secret. Secrets in base64 end with = too.
@@ -108,22 +119,58 @@ func compileHMAC(m *Mapping, secrets HookSecrets) (auth.Verifier, error) {
 		}
 		signature.Signed = []auth.Part{part}
 	}
-	if m.TimestampHeader != "" {
-		if signature.Time.Header, err = checkHeader("timestampHeader", m.TimestampHeader); err != nil {
-			return nil, err
-		}
-		if signature.Time.Header == signature.Header {
-			return nil, FieldErrorf("timestampHeader", "must not be the header of the signature")
-		}
-		if signature.Time.Tolerance, err = m.tolerance(usualTolerance); err != nil {
-			return nil, err
+	if signature.Time, err = m.timestamp(signature.Header); err != nil {
+		return nil, err
+	}
+	decoded := asBytes(keys)
+	if err := oneOf("keyEncoding", m.KeyEncoding, []string{"base64"}); err != nil {
+		return nil, err
+	}
+	if m.KeyEncoding != "" {
+		if decoded, err = decodeKeys(keys); err != nil && secretsUnread(m.HMACSecret, keys) {
+			return auth.Tokens{}, nil
+		} else if err != nil {
+			return nil, FieldErrorf("hmacSecret", "%v", err)
 		}
 	}
-	verifier, err := auth.NewHMAC(signature, asBytes(keys)...)
+	verifier, err := auth.NewHMAC(signature, decoded...)
 	if err != nil {
 		return nil, FieldErrorf("hmacSecret", "is refused: %v", err)
 	}
 	return verifier, nil
+}
+
+// timestamp says where the time of a signature is. What ends with = cannot be a header, and is the beginning of an entry.
+func (m *Mapping) timestamp(signatures string) (at auth.Timestamp, err error) {
+	formats := []string{string(auth.Seconds), string(auth.Milliseconds), string(auth.RFC3339)}
+	if err := oneOf("timestampFormat", m.TimestampFormat, formats); err != nil || m.TimestampHeader == "" {
+		return at, err
+	}
+	at.Format = auth.TimeFormat(m.TimestampFormat)
+	if isEntry := strings.HasSuffix(m.TimestampHeader, "="); isEntry && m.TimestampHeader != m.HMACPrefix {
+		at.Entry = m.TimestampHeader
+	} else if isEntry {
+		return at, FieldErrorf("timestampHeader", "must not be the prefix of the signature")
+	} else if at.Header, err = checkHeader("timestampHeader", m.TimestampHeader); err != nil {
+		return at, err
+	}
+	if at.Header == signatures {
+		return at, FieldErrorf("timestampHeader", "must not be the header of the signature; an entry in it is written as t=")
+	}
+	at.Tolerance, err = m.tolerance(usualTolerance)
+	return at, err
+}
+
+// decodeKeys decodes secrets in base64. Its errors follow the name of the field.
+func decodeKeys(secrets []string) (keys [][]byte, err error) {
+	for _, secret := range secrets {
+		key, ok := auth.DecodeKey(secret)
+		if !ok {
+			return nil, errors.New("has a secret that is not base64")
+		}
+		keys = append(keys, key)
+	}
+	return keys, nil
 }
 
 // checkHeader returns the name of a header in canonical form. Errors do not quote it: it may be a secret in a wrong place.
@@ -149,12 +196,15 @@ func (m *Mapping) signedPart() (auth.Part, error) {
 		return auth.Part{}, FieldErrorf("signed", "must have {@body}, or the signature would be good for any body")
 	}
 	for _, source := range sources {
-		if !slices.Contains([]string{"header", "query", "body", "hook"}, source.Kind) {
+		if source.Kind == "time" && m.TimestampHeader == "" {
+			return auth.Part{}, FieldErrorf("signed", "must not have {@time} without timestamp, which says where the time is")
+		}
+		if !slices.Contains([]string{"header", "query", "body", "hook", "time"}, source.Kind) {
 			return auth.Part{}, FieldErrorf("signed", "must not have {%s}, which callers do not know", source)
 		}
 	}
 	name := m.Name
-	return auth.SourceOf(func(dst []byte, req *auth.Request) (_ []byte, missing string) {
+	return auth.SourceOf(func(dst []byte, req *auth.Request, timestamp string) (_ []byte, missing string) {
 		dst, absent := signed.AppendRaw(dst, template.Input{Source: func(source template.Source) (string, bool) {
 			switch source.Kind {
 			case "header":
@@ -168,6 +218,8 @@ func (m *Mapping) signedPart() (auth.Part, error) {
 				return strings.Join(values, ", "), len(values) > 0
 			case "body":
 				return string(req.Body), true
+			case "time":
+				return timestamp, true
 			default:
 				return name, true
 			}

@@ -42,6 +42,18 @@ type Sender struct {
 	answerTo       func(doc map[string]any) *SchemeAnswer
 	challengeParts []string
 
+	newHandshake func(h handshakeParts) handshake
+	methods      []string
+
+	// Whether the secret may be left out until the sender has told it, in a handshake.
+	toldLater bool
+
+	// Whether the operator chooses a verify token, too.
+	verifies bool
+
+	// Whether the secret itself is in the body; see scheme.
+	secretInBody bool
+
 	// The status that the sender takes for success; see scheme.
 	success func(doc map[string]any) int
 
@@ -58,6 +70,9 @@ type Sender struct {
 const (
 	usualTolerance  = 5 * time.Minute
 	linearTolerance = time.Minute
+
+	// calendlyTolerance is what Calendly recommends.
+	calendlyTolerance = 3 * time.Minute
 
 	// maxTolerance is less than half of keyAge. A signature whose time lies ahead is good for twice the tolerance, its body may take
 	// a while to arrive, and its key must still be there then.
@@ -161,7 +176,128 @@ var Senders = []Sender{
 		verifier: standardVerifier, tolerance: usualTolerance,
 		IDHeaders: []string{"Webhook-Id", "Svix-Id"},
 	},
+	{
+		Name: "hubspot", Title: "HubSpot", Headers: []string{"X-Hubspot-Signature-V3", "X-Hubspot-Signature"}, secretTheirs: true,
+		tolerance: usualTolerance,
+		verifier: signedAs(auth.Signature{
+			Header: "X-Hubspot-Signature-V3", Encoding: auth.Base64,
+			Signed: []auth.Part{auth.Literal(http.MethodPost), auth.URL(hubspotDecoded), auth.Body, auth.Time},
+			Time:   auth.Timestamp{Header: "X-Hubspot-Request-Timestamp", Format: auth.Milliseconds},
+		}),
+	},
+	{
+		Name: "zendesk", Title: "Zendesk", Headers: []string{"X-Zendesk-Webhook-Signature"}, secretTheirs: true, tolerance: usualTolerance,
+		verifier: signedAs(auth.Signature{
+			Header: "X-Zendesk-Webhook-Signature", Encoding: auth.Base64, Signed: []auth.Part{auth.Time, auth.Body},
+			Time: auth.Timestamp{Header: "X-Zendesk-Webhook-Signature-Timestamp", Format: auth.RFC3339},
+		}),
+		IDHeaders: []string{"X-Zendesk-Webhook-Invocation-Id"},
+	},
+	{
+		Name: "calendly", Title: "Calendly", Headers: []string{"Calendly-Webhook-Signature"}, tolerance: calendlyTolerance,
+		verifier: signedAs(auth.Signature{
+			Header: "Calendly-Webhook-Signature", Prefix: "v1=", Encoding: auth.Hex,
+			Signed: []auth.Part{auth.Time, auth.Literal("."), auth.Body}, Time: auth.Timestamp{Entry: "t="},
+		}),
+	},
+	{
+		Name: "square", Title: "Square", Headers: []string{"X-Square-Hmacsha256-Signature", "X-Square-Signature"}, secretTheirs: true,
+		verifier: signedAs(auth.Signature{
+			Header: "X-Square-Hmacsha256-Signature", Encoding: auth.Base64, Signed: []auth.Part{auth.URL(nil), auth.Body},
+		}),
+		idPath: []string{"event_id"},
+	},
+	{
+		Name: "typeform", Title: "Typeform", Headers: []string{"Typeform-Signature"},
+		verifier: signedAs(auth.Signature{Header: "Typeform-Signature", Prefix: "sha256=", Encoding: auth.Base64}),
+		idPath:   []string{"event_id"},
+	},
+	{
+		Name: "intercom", Title: "Intercom", Headers: []string{"X-Hub-Signature"}, secretTheirs: true,
+		verifier:        signedAs(auth.Signature{Header: "X-Hub-Signature", Prefix: "sha1=", Encoding: auth.Hex, Algorithm: auth.SHA1}),
+		idPath:          []string{"id"},
+		wwwAuthenticate: "HMAC-SHA1",
+	},
+	{
+		Name: "mailgun", Title: "Mailgun", secretTheirs: true, tolerance: usualTolerance,
+		verifier: func(_ *Mapping, tolerance time.Duration, keys []string) (auth.Verifier, error) {
+			return auth.NewMailgun(tolerance, asBytes(keys)...)
+		},
+		idPath:  []string{"event-data", "id"},
+		success: alwaysOK,
+	},
+	{
+		Name: "sendgrid", Title: "SendGrid", Headers: []string{"X-Twilio-Email-Event-Webhook-Signature"}, secretTheirs: true,
+		tolerance: usualTolerance,
+		verifier: func(_ *Mapping, tolerance time.Duration, keys []string) (auth.Verifier, error) {
+			at := auth.Timestamp{Header: "X-Twilio-Email-Event-Webhook-Timestamp", Tolerance: tolerance}
+			return auth.NewECDSA("X-Twilio-Email-Event-Webhook-Signature", at, keys...)
+		},
+		wwwAuthenticate: "ECDSA",
+	},
+	{
+		Name: "teams", Title: "Microsoft Teams", Headers: []string{"Authorization"}, secretTheirs: true,
+		verifier: func(_ *Mapping, _ time.Duration, secrets []string) (auth.Verifier, error) {
+			keys, err := decodeKeys(secrets)
+			if err != nil {
+				return nil, err
+			}
+			return auth.NewHMAC(auth.Signature{Header: "Authorization", Prefix: "HMAC ", Encoding: auth.Base64}, keys...)
+		},
+		idPath:  []string{"id"},
+		success: alwaysOK,
+	},
+	{
+		Name: "notion", Title: "Notion", Headers: []string{"X-Notion-Signature"}, secretTheirs: true,
+		verifier: signedAs(auth.Signature{Header: "X-Notion-Signature", Prefix: "sha256=", Encoding: auth.Hex}),
+		idPath:   []string{"id"},
+		success:  alwaysOK,
+
+		toldLater: true, newHandshake: answerNotion,
+	},
+	{
+		Name: "zoom", Title: "Zoom", Headers: []string{"X-Zm-Signature"}, secretTheirs: true, tolerance: usualTolerance,
+		verifier: signedAs(auth.Signature{
+			Header: "X-Zm-Signature", Prefix: "v0=", Encoding: auth.Hex,
+			Signed: []auth.Part{auth.Literal("v0:"), auth.Time, auth.Literal(":"), auth.Body},
+			Time:   auth.Timestamp{Header: "X-Zm-Request-Timestamp"},
+		}),
+		success:      alwaysOK,
+		newHandshake: answerZoom,
+	},
+	{
+		Name: "meta", Title: "Meta, WhatsApp", Headers: []string{"X-Hub-Signature-256", "X-Hub-Signature"}, secretTheirs: true, verifies: true,
+		verifier:     signedAs(auth.Signature{Header: "X-Hub-Signature-256", Prefix: "sha256=", Encoding: auth.Hex}),
+		success:      alwaysOK,
+		newHandshake: echoMeta, methods: []string{http.MethodGet},
+	},
+	{
+		Name: "dropbox", Title: "Dropbox", Headers: []string{"X-Dropbox-Signature"}, secretTheirs: true,
+		verifier:     signedAs(auth.Signature{Header: "X-Dropbox-Signature", Encoding: auth.Hex}),
+		success:      alwaysOK,
+		newHandshake: echoDropbox, methods: []string{http.MethodGet},
+	},
+	{
+		Name: "graph", Title: "Microsoft Graph",
+		verifier: func(_ *Mapping, _ time.Duration, secrets []string) (auth.Verifier, error) {
+			return auth.NewClientStates(secrets...), nil
+		},
+		secretInBody: true, newHandshake: echoGraph,
+		wwwAuthenticate: "Token",
+	},
+	{
+		Name: "eventgrid", Title: "Azure Event Grid, CloudEvents", Headers: []string{"X-Service-Token"}, token: true,
+		verifier: func(_ *Mapping, _ time.Duration, secrets []string) (auth.Verifier, error) {
+			return auth.NewQueryToken("access_token", secrets...), nil
+		},
+		newHandshake: answerEventGrid, methods: []string{http.MethodOptions},
+		wwwAuthenticate: "Bearer",
+	},
 }
+
+// hubspotDecoded has what HubSpot signs instead of some characters of a URL.
+var hubspotDecoded = strings.NewReplacer("%3A", ":", "%3a", ":", "%2F", "/", "%2f", "/", "%3F", "?", "%3f", "?", "%40", "@", "%21", "!",
+	"%24", "$", "%27", "'", "%28", "(", "%29", ")", "%2A", "*", "%2a", "*", "%2C", ",", "%2c", ",", "%3B", ";", "%3b", ";")
 
 func init() {
 	for i := range Senders {
@@ -189,6 +325,7 @@ func (s *Sender) scheme() *Scheme {
 		Compile: s.compile, Tolerance: s.tolerance, SecretTheirs: s.secretTheirs, HeadersOnly: s.token,
 		SecretHeaders: func(*Mapping) []string { return s.Headers },
 		idHeaders:     s.IDHeaders, idPath: s.idPath, AnswerTo: s.answerTo, challengeParts: s.challengeParts, success: s.success,
+		newHandshake: s.newHandshake, Methods: s.methods, secretInBody: s.secretInBody,
 		authors:         s.authors,
 		WwwAuthenticate: cmp.Or(s.wwwAuthenticate, "HMAC-SHA256"),
 		Missing:         fmt.Sprintf("This hook accepts requests from %s, not a bearer token.", s.Title),
@@ -200,6 +337,12 @@ func (s *Sender) scheme() *Scheme {
 	if s.ownTimestamp {
 		made.Fields = append(made.Fields, "timestampHeader")
 	}
+	if s.verifies {
+		made.Fields = append(made.Fields, verifyTokenField)
+	}
+	if s.toldLater {
+		made.minArgs = 0
+	}
 	return made
 }
 
@@ -208,22 +351,33 @@ func (s *Sender) scheme() *Scheme {
 //	auth <sender> <secret>... {
 //		tolerance <duration>
 //		timestamp <header> [<duration>]
+//		verify_token <token>...
 //	}
 //
-// A sender without a timestamp has no tolerance. Only that of Grafana is in a header that the operator names.
+// A sender without a timestamp has no tolerance. Only that of Grafana is in a header that the operator names. Meta alone
+// has a verify token.
 func (s *Sender) unmarshal(d *caddyfile.Dispenser, args []string, m *Mapping, places SettingPlaces) error {
 	m.AuthSecret = args
 	var directives []caddyconf.Directive
 	switch {
 	case s.ownTimestamp:
-		directives = append(directives, readTimestamp(m, places))
+		directives = append(directives, readTimestamp(m, places, nil))
 	case s.tolerance > 0:
 		directives = append(directives, places.Note(caddyconf.Set("tolerance", &m.AuthTolerance, caddyconf.Seconds), "authTolerance"))
 	}
-	return caddyconf.ReadBlock(d, "auth "+s.Name, directives...)
+	var tokens []string
+	if s.verifies {
+		directives = append(directives, places.Note(caddyconf.Set("verify_token", &tokens, caddyconf.Secrets), verifyTokenField))
+	}
+	err := caddyconf.ReadBlock(d, "auth "+s.Name, directives...)
+	m.VerifyToken = tokens
+	return err
 }
 
 func (s *Sender) compile(m *Mapping, secrets HookSecrets) (auth.Verifier, error) {
+	if s.toldLater && len(m.AuthSecret) == 0 {
+		return auth.Tokens{}, nil
+	}
 	resolved, err := secrets.list("authSecret", m.AuthSecret)
 	if err != nil {
 		return nil, err
@@ -324,7 +478,8 @@ func answerSlack(doc map[string]any) *SchemeAnswer {
 	if doc["type"] != "url_verification" || !ok {
 		return nil
 	}
-	return &SchemeAnswer{http.StatusOK, "text/plain; charset=utf-8", challenge}
+	answer, _ := echo(challenge)
+	return answer
 }
 
 // answerDiscord answers the pings of Discord: those of interactions have type 1 and no event, those of events type 0.
@@ -334,7 +489,7 @@ func answerDiscord(doc map[string]any) *SchemeAnswer {
 	case doc["type"] == json.Number("0"):
 		return &SchemeAnswer{Status: http.StatusNoContent}
 	case doc["type"] == json.Number("1") && !isEvent:
-		return &SchemeAnswer{http.StatusOK, "application/json", `{"type":1}`}
+		return jsonAnswer(`{"type":1}`)
 	default:
 		return nil
 	}

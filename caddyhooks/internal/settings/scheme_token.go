@@ -12,14 +12,22 @@ import (
 func init() {
 	registerScheme(&Scheme{
 		Name: "token", Title: "a token of its own", arguments: "<secret>...", minArgs: 1, maxArgs: maxAuthSecrets,
-		unmarshal: func(d *caddyfile.Dispenser, args []string, m *Mapping, _ SettingPlaces) error {
-			m.AuthSecret = args
-			return caddyconf.ReadBlock(d, "auth token")
+		unmarshal:   unmarshalToken,
+		Fields:      []string{"authSecret", "authHeader"},
+		Compile:     compileToken,
+		HeadersOnly: true,
+		SecretHeaders: func(m *Mapping) []string {
+			if m != nil && m.AuthHeader != "" {
+				return []string{m.AuthHeader}
+			}
+			return BearerScheme.SecretHeaders(m)
 		},
-		Fields:          []string{"authSecret"},
-		Compile:         compileToken,
-		HeadersOnly:     true,
-		SecretHeaders:   BearerScheme.SecretHeaders,
+		variant: func(m *Mapping, s Scheme) Scheme {
+			if m.AuthHeader != "" {
+				s.WwwAuthenticate, s.Missing, s.Wrong = "Token", "Send the token of this hook in it.", "The token is wrong."
+			}
+			return s
+		},
 		WwwAuthenticate: "Bearer",
 		Missing:         howToSendOwnTokens,
 		Wrong:           "The token is wrong. " + howToSendOwnTokens,
@@ -30,6 +38,16 @@ const whenToUseTokens = "a sender without a scheme of its own, such as Alertmana
 	"<secret>' stands"
 
 const howToSendOwnTokens = "Send the token of this hook as 'Authorization: Bearer <token>' or 'X-Service-Token: <token>'."
+
+// unmarshalToken parses:
+//
+//	auth token <secret>... {
+//		header <name>
+//	}
+func unmarshalToken(d *caddyfile.Dispenser, args []string, m *Mapping, places SettingPlaces) error {
+	m.AuthSecret = args
+	return caddyconf.ReadBlock(d, "auth token", places.Note(caddyconf.Set("header", &m.AuthHeader, caddyconf.Word), "authHeader"))
+}
 
 // compileToken makes a verifier of the hook's own tokens, of which none may open the other hooks, too.
 func compileToken(m *Mapping, secrets HookSecrets) (auth.Verifier, error) {
@@ -42,5 +60,9 @@ func compileToken(m *Mapping, secrets HookSecrets) (auth.Verifier, error) {
 			return nil, FieldErrorf("authSecret", "must not be the token that all other hooks take")
 		}
 	}
-	return auth.NewTokens(tokens...), nil
+	if m.AuthHeader == "" {
+		return auth.NewTokens(tokens...), nil
+	}
+	header, err := checkHeader("authHeader", m.AuthHeader)
+	return auth.NewHeaderToken(header, tokens...), err
 }

@@ -28,6 +28,10 @@ func (m *Mapping) warningsAboutAuth() (found []string) {
 				"the secret?")
 		}
 	}
+	if s := FindScheme(m.AuthMode); s != nil && s.takesSecrets() && s.minArgs == 0 && len(m.AuthSecret) == 0 {
+		found = append(found, fmt.Sprintf("%s is not set, so no event is accepted: the secret that %s sends first is logged once, as a warning",
+			bothNames("authSecret"), s.Title))
+	}
 	switch m.AuthMode {
 	case "hmac":
 		found = append(found, m.warningsAboutHMAC()...)
@@ -87,8 +91,8 @@ func (m *Mapping) warningsAboutHMAC() (found []string) {
 	}
 	if m.TimestampHeader != "" && !m.signsHeader(m.TimestampHeader) {
 		found = append(found, fmt.Sprintf("the timestamp is not signed, so whoever repeats a request can change it: if the sender signs it, "+
-			"put it in %s, as in {@header.%s}.{@body}",
-			bothNames("signed"), http.CanonicalHeaderKey(m.TimestampHeader)))
+			"put it in %s, as in {@time}.{@body}",
+			bothNames("signed")))
 	}
 	return found
 }
@@ -99,7 +103,8 @@ func (m *Mapping) signsHeader(name string) bool {
 		return false
 	}
 	signed, err := template.ParseSigned(m.Signed)
-	return err != nil || slices.Contains(signed.Sources(), template.Source{Kind: "header", Name: http.CanonicalHeaderKey(name)})
+	return err != nil || slices.Contains(signed.Sources(), template.Source{Kind: "time"}) ||
+		slices.Contains(signed.Sources(), template.Source{Kind: "header", Name: http.CanonicalHeaderKey(name)})
 }
 
 // namesOther reports whether a prefix names an algorithm, and not this one.

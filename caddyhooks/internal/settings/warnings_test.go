@@ -133,7 +133,7 @@ func TestWarnings(t *testing.T) {
 		{
 			name: "a timestamp that is not signed", settings: hook(Mapping{AuthMode: "hmac", TimestampHeader: "x-time"}),
 			want: []string{"hook a: the timestamp is not signed, so whoever repeats a request can change it: if the sender signs it, put it in signed (auth in a Caddyfile), " +
-				"as in {@header.X-Time}.{@body}"},
+				"as in {@time}.{@body}"},
 		},
 
 		{
@@ -176,7 +176,7 @@ func TestWarnings(t *testing.T) {
 		},
 		{
 			name: "a timestamp that is not signed", settings: hook(Mapping{AuthMode: "hmac", HMACHeader: "X-Sig", HMACSecret: Secrets{"a-secret"}, TimestampHeader: "X-Time"}),
-			want: []string{"hook a: the timestamp is not signed, so whoever repeats a request can change it: if the sender signs it, put it in signed (auth in a Caddyfile), as in {@header.X-Time}.{@body}"},
+			want: []string{"hook a: the timestamp is not signed, so whoever repeats a request can change it: if the sender signs it, put it in signed (auth in a Caddyfile), as in {@time}.{@body}"},
 		},
 		{
 			name: "the prefix of SHA-1", settings: hook(Mapping{AuthMode: "hmac", HMACPrefix: "sha1="}),

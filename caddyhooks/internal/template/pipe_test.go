@@ -309,7 +309,6 @@ func TestSignedTextHasItsSourcesAsTheyAre(t *testing.T) {
 		"{body}":               "{body}: it takes {@body}",
 		"{$.a}":                "{$.a}: it takes",
 		"{@run}.{@body}":       "{@run}: it takes",
-		"{@time}":              "{@time}: it takes",
 		"{@hook}":              "{@hook}: it takes",
 		"{@root.a}":            "{@root.a}: it takes",
 		"{@body | truncate 5}": "it takes",

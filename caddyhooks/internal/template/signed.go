@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// ParseSigned reads a template for what a sender signs: {@body}, {@header.Name} and {@query.name}, and text around them.
+// ParseSigned reads a template for what a sender signs: {@body}, {@header.Name}, {@query.name} and {@time}, and text around them.
 func ParseSigned(text string) (*Template, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, errors.New("it is blank")
@@ -20,8 +20,11 @@ func ParseSigned(text string) (*Template, error) {
 	}
 	for i := range t.parts {
 		p := &t.parts[i]
-		if p.text == "" && (p.extra == nil || p.extra.source == nil || p.extra.pipes != nil || !p.extra.source.FromOutside()) {
-			return nil, fmt.Errorf("%s: it takes {@body}, {@header.Name} and {@query.name} alone", abridged(p.placeholder))
+		if p.text != "" {
+			continue
+		}
+		if p.extra == nil || p.extra.source == nil || p.extra.pipes != nil || !p.extra.source.FromOutside() && p.extra.source.Kind != "time" {
+			return nil, fmt.Errorf("%s: it takes {@body}, {@header.Name}, {@query.name} and {@time} alone", abridged(p.placeholder))
 		}
 	}
 	return t, nil

@@ -1,20 +1,29 @@
 // Signs requests the way senders do. Takes a line of JSON for each on standard input, {"sender", "secret", "url", "body",
-// "time", "id"} with the time in seconds, and prints a line {"url", "headers", "vouched"} for it, or {"error"}. Where the
+// "time", "id"} with the time in seconds, and prints a line {"url", "body", "headers", "vouched"} for it, or {"error"}. Where the
 // sender has a library of its own, that library signs, or verifies what was signed here; vouched names it.
-import { createHmac } from "node:crypto";
+import { createHmac, createPrivateKey, createPublicKey, sign } from "node:crypto";
 import { createInterface } from "node:readline";
+import hubspot from "@hubspot/api-client";
 import { LinearWebhookClient } from "@linear/sdk/webhooks";
+import notion from "@notionhq/client";
 import { Webhooks } from "@octokit/webhooks";
+import { EventWebhook } from "@sendgrid/eventwebhook";
 import { ApiVersion, LogSeverity, shopifyApi } from "@shopify/shopify-api";
 import "@shopify/shopify-api/adapters/node";
 import bolt from "@slack/bolt";
+import { AwsLambdaReceiver } from "@zoom/rivet/users";
 import discord from "discord-interactions";
 import { Bot, webhookCallback } from "grammy";
+import square from "square";
 import * as standardwebhooks from "standardwebhooks";
 import Stripe from "stripe";
 import * as svix from "svix";
 import nacl from "tweetnacl";
 import twilio from "twilio";
+import { WhatsAppAPI } from "whatsapp-api-js";
+
+const print = (line) => process.stdout.write(`${JSON.stringify(line)}\n`);
+console.log = console.info = console.debug = () => {}; // some libraries log
 
 const hmac = (secret, data, encoding = "hex") => createHmac("sha256", secret).update(data, "utf8").digest(encoding);
 
@@ -120,19 +129,87 @@ const senders = {
     const signature = twilio.getExpectedTwilioSignature(secret, url, {});
     return { url, headers: { "X-Twilio-Signature": signature, "Content-Type": "application/json" }, vouched: "twilio" };
   },
+  hubspot({ secret, body, url, time }) {
+    const timestamp = time * 1000;
+    const options = { clientSecret: secret, requestBody: body, url, timestamp };
+    const signature = hubspot.Signature.getSignature("POST", "v3", options);
+    return { headers: { "X-HubSpot-Signature-v3": signature, "X-HubSpot-Request-Timestamp": `${timestamp}` }, vouched: "@hubspot/api-client" };
+  },
+  zendesk({ secret, body, time, id }) {
+    const at = new Date(time * 1000).toISOString().replace(".000Z", "Z");
+    const headers = { "X-Zendesk-Webhook-Signature-Timestamp": at, "X-Zendesk-Webhook-Invocation-Id": id };
+    return { headers: { "X-Zendesk-Webhook-Signature": hmac(secret, at + body, "base64"), ...headers } };
+  },
+  calendly: ({ secret, body, time }) => ({ headers: { "Calendly-Webhook-Signature": `t=${time},v1=${hmac(secret, `${time}.${body}`)}` } }),
+  async square({ secret, body, url }) {
+    const signature = hmac(secret, url + body, "base64");
+    const asked = { requestBody: body, signatureHeader: signature, signatureKey: secret, notificationUrl: url };
+    const vouched = insist(await square.WebhooksHelper.verifySignature(asked), "square");
+    return { headers: { "x-square-hmacsha256-signature": signature }, vouched };
+  },
+  typeform: ({ secret, body }) => ({ headers: { "Typeform-Signature": `sha256=${hmac(secret, body, "base64")}` } }),
+  intercom: ({ secret, body }) => ({
+    headers: { "X-Hub-Signature": `sha1=${createHmac("sha1", secret).update(body).digest("hex")}` },
+  }),
+  mailgun({ secret, body, time, id }) {
+    const token = hmac("a token for", id + time).slice(0, 50);
+    const signature = { timestamp: `${time}`, token, signature: hmac(secret, time + token) };
+    return { headers: {}, body: JSON.stringify({ ...JSON.parse(body), signature }) };
+  },
+  sendgrid({ secret, body, time }) {
+    // The secret is a private key. A hook is given the public key.
+    const key = createPrivateKey({ key: Buffer.from(secret, "base64"), format: "der", type: "pkcs8" });
+    const signature = sign("sha256", Buffer.from(`${time}${body}`), key).toString("base64");
+    const webhook = new EventWebhook();
+    const known = webhook.convertPublicKeyToECDSA(createPublicKey(key).export({ format: "pem", type: "spki" }));
+    const vouched = insist(webhook.verifySignature(known, body, signature, `${time}`), "@sendgrid/eventwebhook");
+    const headers = { "X-Twilio-Email-Event-Webhook-Signature": signature, "X-Twilio-Email-Event-Webhook-Timestamp": `${time}` };
+    return { headers, vouched };
+  },
+  teams: ({ secret, body }) => ({
+    headers: { Authorization: `HMAC ${hmac(Buffer.from(secret.replace(/^whsec_/, ""), "base64"), body, "base64")}` },
+  }),
+  async notion({ secret, body }) {
+    const signature = await notion.signWebhookPayload({ body, verificationToken: secret });
+    const vouched = insist(await notion.verifyWebhookSignature({ body, signature, verificationToken: secret }), "@notionhq/client");
+    return { headers: { "X-Notion-Signature": signature }, vouched };
+  },
+  async zoom({ secret, body, time }) {
+    const headers = { "x-zm-signature": `v0=${hmac(secret, `v0:${time}:${body}`)}`, "x-zm-request-timestamp": `${time}` };
+    if (JSON.stringify(JSON.parse(body)) !== body) return { headers }; // the library would write it anew before it verifies it
+    const receiver = new AwsLambdaReceiver({ webhooksSecretToken: secret });
+    const answer = await receiver.start()({ body, headers, isBase64Encoded: false }, {});
+    return { headers, vouched: insist(answer.statusCode === 200, "@zoom/rivet"), answer: answer.body };
+  },
+  async meta({ secret, body }) {
+    const signature = `sha256=${hmac(secret, body)}`;
+    const whatsapp = new WhatsAppAPI({ token: "a", appSecret: secret, v: "v24.0" });
+    return { headers: { "X-Hub-Signature-256": signature }, vouched: insist(await whatsapp.verifyRequestSignature(body, signature), "whatsapp-api-js") };
+  },
+  dropbox: ({ secret, body }) => ({ headers: { "X-Dropbox-Signature": hmac(secret, body) } }),
+  graph({ secret, body }) {
+    const asked = JSON.parse(body);
+    for (const notification of asked.value) notification.clientState = secret;
+    return { headers: {}, body: JSON.stringify(asked) };
+  },
+  eventgrid: ({ secret, url }) => ({ url: `${url}?access_token=${secret}`, headers: { "aeg-event-type": "Notification" } }),
   standard: standard(standardwebhooks, "webhook", "standardwebhooks"),
   svix: standard(svix, "svix", "svix"),
   // Senders of nobody in particular.
   token: ({ secret, id }) => ({ headers: { Authorization: `Bearer ${secret}`, "Idempotency-Key": id } }),
   hmac: ({ secret, body, time }) => ({ headers: { "X-Timestamp": `${time}`, "X-Signature": `sha256=${hmac(secret, `${time}.${body}`)}` } }),
+  "hmac-entry": ({ secret, body, time }) => ({
+    headers: { "X-Signature": `t=${time * 1000},v1=${hmac(Buffer.from(secret, "base64"), `${time * 1000}.${body}`)}` },
+  }),
+  "token-header": ({ secret, id }) => ({ headers: { "X-Api-Key": secret, "Idempotency-Key": id } }),
   hmac512: ({ secret, body }) => ({ headers: { "X-Signature": createHmac("sha512", secret).update(body).digest("base64") } }),
 };
 
 for await (const line of createInterface({ input: process.stdin })) {
   const asked = JSON.parse(line);
   try {
-    console.log(JSON.stringify({ url: asked.url, ...(await senders[asked.sender](asked)) }));
+    print({ url: asked.url, body: asked.body, ...(await senders[asked.sender](asked)) });
   } catch (error) {
-    console.log(JSON.stringify({ error: `${asked.sender}: ${error.stack}` }));
+    print({ error: `${asked.sender}: ${error.stack}` });
   }
 }
