@@ -31,6 +31,10 @@ type Verdict struct {
 	Missing bool   // no credential was sent; otherwise a refused request has a wrong one
 	Reason  Reason // why the request is refused
 	Secret  int    // which of several secrets an accepted request has, counted from 0
+
+	// If nobody can say now whether the credential is good: when to ask again, and why that is so, for operators.
+	RetryAfter time.Duration
+	Cause      error
 }
 
 // Reason says why a request is refused, in words for an operator. It may name what is configured. It holds nothing that the
@@ -99,6 +103,11 @@ func Refuse(reason Reason) Verdict { return Verdict{Reason: reason} }
 
 // RefuseMissing is the verdict on a request without a credential.
 func RefuseMissing(reason Reason) Verdict { return Verdict{Missing: true, Reason: reason} }
+
+// Undecided is the verdict on a request whose credential cannot be checked now. It is no bad credential, and the caller shall come again.
+func Undecided(reason Reason, retryAfter time.Duration, cause error) Verdict {
+	return Verdict{Reason: reason, RetryAfter: retryAfter, Cause: cause}
+}
 
 // Identifier is a Verifier whose callers may have different credentials.
 type Identifier interface {

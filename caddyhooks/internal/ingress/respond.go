@@ -65,12 +65,18 @@ func answerTo(err error, log *zap.Logger) *api.Error {
 	var nothing *noWebhookError
 	var field *settings.FieldError
 	var unreachable *engine.RunnerUnreachableError
+	var undecided *settings.UndecidedCredential
 	switch {
 	case errors.As(err, &answer):
 		return answer
 	case errors.As(err, &nothing):
 		return &api.Error{Status: http.StatusNotFound, Reason: nothing.reason,
 			Message: "There is no webhook here. Either webhooks are off, or no hook has this name; the server's log and admin API say which."}
+	case errors.As(err, &undecided):
+		busy := api.Busy(undecided.Verdict.RetryAfter, "It cannot be checked right now whether the token is good; try again later.",
+			string(undecided.Verdict.Reason))
+		busy.Cause = undecided.Verdict.Cause
+		return busy
 	case errors.As(err, &field):
 		return &api.Error{Status: http.StatusBadRequest, Reason: "the field " + field.Field + " is missing or wrong",
 			Message: "The field " + field.Error() + "."}

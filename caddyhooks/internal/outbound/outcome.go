@@ -77,11 +77,17 @@ func outcomeOfAnswer(resp *http.Response, now time.Time) Outcome {
 	default:
 		o.Final = true
 	}
-	o.Reason = fmt.Sprintf("the receiver answered %d", resp.StatusCode)
-	if resp.StatusCode >= 300 && resp.StatusCode <= 399 {
-		o.Reason += ", and redirects are not followed"
-	}
+	o.Reason = outcomeReason(resp.StatusCode)
 	return o
+}
+
+// outcomeReason tells about an answer that is no success.
+func outcomeReason(status int) string {
+	reason := fmt.Sprintf("the receiver answered %d", status)
+	if status >= 300 && status <= 399 {
+		reason += ", and redirects are not followed"
+	}
+	return reason
 }
 
 // RetryAfter reads a Retry-After value, in seconds or as a date. It is a day at most, and 0 if the value

@@ -219,7 +219,7 @@ func (in *Instance) Start(grace time.Duration) error {
 
 // startOn puts the instance in force, with the live settings of the service. It is called under the service's lock.
 func (in *Instance) startOn(s *Service, reload bool) error {
-	in.Rules.CheckSchema, in.Uses = s.Engine.CheckSchema, &s.uses
+	in.Rules.CheckSchema, in.Uses, in.Issuers = s.Engine.CheckSchema, &s.uses, s.issuers
 	active, err := in.Compile(in.Active.Load(), s.Live, func(p settings.Part, err error) bool {
 		// A live setting that conflicts with the new configuration makes a reload fail: the operator can mend it, and
 		// the previous configuration goes on. When Caddy starts, nobody may be there, and the other settings must work.

@@ -26,6 +26,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/lastuse"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/observe"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oidc"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/progress"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/questions"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/refused"
@@ -56,6 +57,7 @@ type Service struct {
 
 	RunStreams RunStreams
 	uses       lastuse.Book                     // of tokens and secrets
+	issuers    *oidc.Issuers                    // of tokens that callers send
 	refused    atomic.Pointer[refused.Recorder] // that of the newest instance
 
 	Mu        sync.Mutex
@@ -85,6 +87,7 @@ func openService(opener engine.StoreOpener, name string) (*Service, error) {
 		stop:     make(chan struct{}),
 		Searches: make(Slots, maxSearches), Exports: make(Slots, maxExports),
 	}
+	s.issuers = oidc.NewIssuers(s.logger)
 	s.Events = newEventHub(serviceEvents{s})
 	s.Announcer = newAnnouncer(name)
 	s.Bulk = bulk.New(s.Engine, store, s.logger)
@@ -271,6 +274,7 @@ func (s *Service) Destruct() error {
 	s.follower.Wait()
 	s.Events.shut()
 	s.progress.Close()
+	s.issuers.Close()
 	s.Engine.Stop()
 	s.Announcer.shut()
 	return nil

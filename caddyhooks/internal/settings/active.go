@@ -9,6 +9,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/lastuse"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oidc"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
@@ -44,6 +45,7 @@ type Compiler struct {
 	StoreWarnings func() []string   // what the store finds about its own configuration; nil if it does not look
 	Secrets       map[string]string // resolved secrets by their configured text
 	Uses          *lastuse.Book     // of secrets; nil if nobody uses them
+	Issuers       *oidc.Issuers     // of tokens; nil if no request is verified
 	reads         SecretReads       // for the settings that are compiled now
 }
 
@@ -133,6 +135,9 @@ func (c *Compiler) compileSettings(before *Active, live Settings) (active *Activ
 		tokens = append(tokens, token)
 	}
 	secrets = HookSecrets{Tokens: auth.NewTokens(tokens...), Resolve: resolve, uses: c.Uses, ofToken: c.Uses.FindAll(lastuse.OfAll, tokens)}
+	if c.Issuers != nil {
+		secrets.keysOf = func(issuer, keysURL string) oidc.Keys { return c.Issuers.Of(issuer, keysURL, c.Rules.Guard.Fetch) }
+	}
 	active.On = *settings.Enabled && !secrets.Tokens.Empty()
 	active.Tokens = secrets.Tokens
 	active.Bearer = Authentication{Scheme: BearerScheme, Verifier: secrets.Tokens, Secrets: secrets.ofToken}

@@ -243,13 +243,20 @@ func conditionLine(args []string) string {
 	}
 	source := slices.IndexFunc(args, func(arg string) bool { return arg != "not" })
 	if source >= 0 && (args[source] == "header" || args[source] == "query") {
-		for i, arg := range args {
-			if arg == "" || arg[0] == '"' || strings.ContainsAny(arg, " \t\r\n") {
-				args[i] = strconv.Quote(arg)
-			}
-		}
+		return quotedWords(args)
 	}
 	return strings.Join(args, " ")
+}
+
+// quotedWords writes words as one line. Those with spaces stand in quotes.
+func quotedWords(words []string) string {
+	quoted := slices.Clone(words)
+	for i, word := range words {
+		if word == "" || word[0] == '"' || strings.ContainsAny(word, " \t\r\n") {
+			quoted[i] = strconv.Quote(word)
+		}
+	}
+	return strings.Join(quoted, " ")
 }
 
 func (h *HookBlock) unmarshalFold(d *caddyfile.Dispenser) error {

@@ -70,6 +70,22 @@ type Mapping struct {
 	// The text by which a sender knows the hook when it tries it out, for "authMode": "meta", or a list while one replaces another.
 	VerifyToken Secrets `json:"verifyToken,omitempty" secret:"true"`
 
+	// The issuer of the tokens that callers send: its URL, or "github-actions" or "google".
+	OIDCIssuer string `json:"oidcIssuer,omitempty"`
+
+	// What tokens must be for (aud). One of these is enough.
+	OIDCAudience []string `json:"oidcAudience,omitempty"`
+
+	// What tokens must say: the name of a claim and the values that it may have, as in "repository octo/shop". A * at the end of a value
+	// stands for any text. Names of nested claims have dots. All claims must match.
+	OIDCClaims []string `json:"oidcClaims,omitempty"`
+
+	// The header that carries the token as it is. Default: Authorization, after Bearer.
+	OIDCHeader string `json:"oidcHeader,omitempty"`
+
+	// The URL of the issuer's keys, for issuers without a discovery document. Default: the one in that document.
+	OIDCKeys string `json:"oidcKeys,omitempty"`
+
 	// The address ranges that callers come from. Others are refused. Default: any.
 	From []string `json:"from,omitempty"`
 
@@ -195,6 +211,9 @@ func (m Mapping) Compile(r *Rules, secrets HookSecrets) (*Hook, error) {
 	}
 	if err := m.checkProgress(); err != nil {
 		return nil, err
+	}
+	if r.Guard != nil {
+		secrets.checkFetch = r.Guard.CheckFetch
 	}
 	var err error
 	if h.Auth, err = m.Authentication(secrets); err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/lastuse"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oidc"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/shorthand"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
@@ -102,6 +103,10 @@ type HookSecrets struct {
 	Resolve func(string) (string, error) // turns a secret as it was configured into the secret itself
 	uses    *lastuse.Book
 	ofToken []*lastuse.Secret
+
+	// For tokens of issuers: the keys of one, and whether they may be fetched from a URL. Nil where no request is verified.
+	keysOf     func(issuer, keysURL string) oidc.Keys
+	checkFetch func(url string) error
 }
 
 // maxAuthSecrets bounds the secrets of a hook.
@@ -301,6 +306,9 @@ func (m *Mapping) Authentication(secrets HookSecrets) (Authentication, error) {
 	a := Authentication{Scheme: s, Verifier: verifier, hidden: make(auth.HeaderNames),
 		unnamed: m.HMACHeader != "" && !likeHeader.MatchString(m.HMACHeader), Secrets: secrets.ofToken}
 	a.hidden.Add(s.SecretHeaders(m)...)
+	if s == oidcScheme {
+		a.Scheme = oidcSchemeOf(m)
+	}
 	if s == BearerScheme {
 		return a, nil
 	}
@@ -330,8 +338,8 @@ func (m *Mapping) Authentication(secrets HookSecrets) (Authentication, error) {
 	return a, nil
 }
 
-// Authenticate returns a *refusedCredential for a request that is refused. The body is nil if the scheme looks at headers
-// alone.
+// Authenticate returns a *RefusedCredential for a request that is refused, and an *UndecidedCredential if that cannot be said now. The body
+// is nil if the scheme looks at headers alone.
 func (a Authentication) Authenticate(req *auth.Request) error {
 	verdict := a.Verifier.Verify(req)
 	if verdict.OK {
@@ -340,7 +348,17 @@ func (a Authentication) Authenticate(req *auth.Request) error {
 		}
 		return nil
 	}
+	if verdict.RetryAfter > 0 {
+		return &UndecidedCredential{verdict}
+	}
 	return &RefusedCredential{a, verdict}
+}
+
+// UndecidedCredential says that a credential cannot be checked now.
+type UndecidedCredential struct{ Verdict auth.Verdict }
+
+func (e *UndecidedCredential) Error() string {
+	return fmt.Sprintf("the credential cannot be checked now: %s: %v", e.Verdict.Reason, e.Verdict.Cause)
 }
 
 // likeHeader matches names that are not a secret in a wrong place.

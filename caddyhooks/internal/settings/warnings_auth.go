@@ -44,6 +44,8 @@ func (m *Mapping) warningsAboutAuth() (found []string) {
 		if slices.ContainsFunc(m.AuthSecret, likeStripeKey.MatchString) {
 			found = append(found, bothNames("authSecret")+" reads like an API key: use the signing secret of the endpoint, which begins with whsec_")
 		}
+	case "oidc":
+		found = append(found, m.warningsAboutOIDC()...)
 	case "none":
 		if ranges, err := ParseFrom(m.From); err == nil {
 			for _, r := range ranges {

@@ -97,7 +97,7 @@ func cutWord(line string) (word, rest string) {
 // parseSource reads what follows after header or query.
 func (c *Condition) parseSource(kind, rest string) error {
 	bare, _ := cutWord(rest)
-	words, err := splitWords(rest)
+	words, err := SplitWords(rest)
 	switch {
 	case err != nil:
 		return err
@@ -109,7 +109,7 @@ func (c *Condition) parseSource(kind, rest string) error {
 	}
 	_, after := cutWord(rest)
 	if strings.HasPrefix(bare, `"`) {
-		after = "" // quoted names are followed by a ~ that splitWords finds
+		after = "" // quoted names are followed by a ~ that SplitWords finds
 		if len(words) > 1 {
 			quoted, _ := strconv.QuotedPrefix(rest)
 			after = strings.TrimLeft(rest[len(quoted):], spaces)
@@ -129,8 +129,8 @@ func (c *Condition) parseSource(kind, rest string) error {
 	return nil
 }
 
-// splitWords splits a line at white space. A word in double quotes may have spaces, and has the escapes of JSON.
-func splitWords(line string) (words []string, err error) {
+// SplitWords splits a line at white space. A word in double quotes may have spaces, and has the escapes of JSON.
+func SplitWords(line string) (words []string, err error) {
 	for line = strings.Trim(line, spaces); line != ""; line = strings.TrimLeft(line, spaces) {
 		if !strings.HasPrefix(line, `"`) {
 			var word string
