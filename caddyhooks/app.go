@@ -2,7 +2,7 @@
 // [Handler], [Dashboard], [Health] and [Admin], and the grammar of the Caddyfile. What they do is in the packages below, whose
 // imports run one way:
 //
-//	caddyhooks → cli, admin, ingress → service → observe, intake → settings → auth, template, caddyconf, text
+//	caddyhooks → cli, admin, ingress → service → observe, intake → settings → oidc → auth; settings → template, caddyconf, text
 //	cli, admin, ingress, service, intake → api → engine
 //	runners, channels, stores → engine
 //

@@ -227,6 +227,11 @@ var caddyfileBlocks = []struct {
 		template: signed {@body}
 		text: key_encoding base64
 		own: timestamp X-Time`},
+	{"auth oidc", []string{"hooks", "hook a", "auth oidc https://issuer.example"}, `
+		list: audience a
+		own repeatable: claim repository octo/shop
+		text: header X-Jwt
+		text: keys https://issuer.example/keys`},
 	{"auth stripe", []string{"hooks", "hook a", "auth stripe a"}, `
 		duration 1s: tolerance 5m`},
 	{"auth github", []string{"hooks", "hook a", "auth github a"}, ""},

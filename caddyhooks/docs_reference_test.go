@@ -47,6 +47,7 @@ type directiveRow struct{ word, arguments string }
 var blockTypes = map[string][]string{
 	"hooks": {"Options", "Settings"}, "hook": {"Mapping", "AgentFields"}, "callbacks": {"Callbacks"}, "health": {"Health"},
 	"hooks_dashboard": {"Dashboard"}, "auth hmac": {"Mapping"}, "auth <sender>": {"Mapping"}, "auth token": {"Mapping"},
+	"auth oidc":   {"Mapping"},
 	"runner echo": {"runners.Echo"}, "runner http": {"runners.HTTP", "runners/internal/httpcall.ServerTLS"},
 	"runner openai": {"runners/openai.OpenAI"}, "runner acp": {"runners/acp.ACP", "runners/internal/programs.Program", "runners/internal/models.ByTier"},
 	"runner command": {"runners/command.Command", "runners/internal/programs.Program", "runners/internal/models.ByTier"},
@@ -68,6 +69,7 @@ var fieldOf = map[string]string{
 	"hook validation_tier": "ResponseValidationModelTier", "hook fold": "FoldSeconds", "hook respond": "RespondStatus",
 	"auth hmac secret": "HMACSecret", "auth hmac timestamp": "TimestampHeader", "auth <sender> tolerance": "AuthTolerance",
 	"auth <sender> timestamp": "TimestampHeader", "auth token header": "AuthHeader", "hooks_dashboard instance": "Instances",
+	"auth oidc audience": "OIDCAudience", "auth oidc claim": "OIDCClaims", "auth oidc header": "OIDCHeader", "auth oidc keys": "OIDCKeys",
 	"runner http tls_client_auth": "TLSClientCert", "runner a2a tls_client_auth": "TLSClientCert",
 }
 
@@ -208,7 +210,7 @@ func blockName(line string) string {
 		return "channel " + words[2]
 	case slices.Contains([]string{"runner", "store"}, words[0]):
 		return words[0] + " " + words[1]
-	case words[0] == "auth" && words[1] != "hmac" && words[1] != "token":
+	case words[0] == "auth" && !slices.Contains([]string{"hmac", "oidc", "token"}, words[1]):
 		return "auth <sender>"
 	case words[0] == "auth":
 		return words[0] + " " + words[1]

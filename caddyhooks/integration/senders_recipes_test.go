@@ -1,6 +1,9 @@
 package integration
 
 import (
+	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/hex"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -27,29 +30,32 @@ var recipes = map[string]struct {
 	"dropbox":         {},
 	"eventgrid":       {},
 	"github":          {headers: []string{"X-GitHub-Event", "issues"}},
+	"github-actions":  {sender: "oidc", secret: `"aud":"https://example.com","repository":"octo/shop","ref":"refs/heads/main"`},
 	"gitlab":          {headers: []string{"X-Gitlab-Event", "Merge Request Hook"}},
-	"grafana":         {},
-	"graph":           {},
-	"hubspot":         {},
-	"intercom":        {},
-	"linear":          {},
-	"mailgun":         {},
-	"meta":            {},
-	"notion":          {},
-	"pagerduty":       {},
-	"sendgrid":        {secret: sendgridKey},
-	"sentry":          {headers: []string{"Sentry-Hook-Resource", "event_alert"}},
-	"shopify":         {}, // the signer sends the topic
-	"slack":           {},
-	"square":          {},
-	"standard":        {secret: "whsec_Zm9yLXRyeWluZy1pdC1vdXQtb25seQ=="},
-	"stripe":          {secret: "whsec_a-secret-for-trying-it-out"},
-	"teams":           {secret: "YS1zZWNyZXQtZm9yLXRyeWluZy1pdC1vdXQ="},
-	"telegram":        {},
-	"twilio":          {},
-	"typeform":        {},
-	"zendesk":         {},
-	"zoom":            {},
+	"google-pubsub": {sender: "oidc", secret: `"aud":"https://example.com/api/hooks/builds","email":"push@octo-shop.iam.gserviceaccount.com"`,
+		headers: []string{"X-Goog-Pubsub-Message-Id", "2"}},
+	"grafana":   {},
+	"graph":     {},
+	"hubspot":   {},
+	"intercom":  {},
+	"linear":    {},
+	"mailgun":   {},
+	"meta":      {},
+	"notion":    {},
+	"pagerduty": {},
+	"sendgrid":  {secret: sendgridKey},
+	"sentry":    {headers: []string{"Sentry-Hook-Resource", "event_alert"}},
+	"shopify":   {}, // the signer sends the topic
+	"slack":     {},
+	"square":    {},
+	"standard":  {secret: "whsec_Zm9yLXRyeWluZy1pdC1vdXQtb25seQ=="},
+	"stripe":    {secret: "whsec_a-secret-for-trying-it-out"},
+	"teams":     {secret: "YS1zZWNyZXQtZm9yLXRyeWluZy1pdC1vdXQ="},
+	"telegram":  {},
+	"twilio":    {},
+	"typeform":  {},
+	"zendesk":   {},
+	"zoom":      {},
 }
 
 // The private key of the recipe for SendGrid.
@@ -93,8 +99,11 @@ func TestRecipesTellTheAgentWhatTheySay(t *testing.T) {
 			hook := hookOfRecipe.FindStringSubmatch(caddyfile)[1]
 			q := question{Sender: recipe.sender, Secret: recipe.secret, URL: s.URL + "/api/hooks/" + hook, Time: time.Now().Unix(), ID: "id-of-" + name}
 			q.Body = linearTime.ReplaceAllString(string(readFile(t, payload)), "${1}"+strconv.FormatInt(time.Now().UnixMilli(), 10))
-			if q.Sender == "" {
+			switch q.Sender {
+			case "":
 				q.Sender = name
+			case "oidc": // the secret is what the token says
+				q.Sender, q.Secret = "token", tokenOfRecipe(t, `{"iss":"`+s.URL+`","exp":`+strconv.FormatInt(q.Time+300, 10)+`,`+recipe.secret+`}`)
 			}
 			if q.Secret == "" {
 				q.Secret = "a-secret-for-trying-it-out"
@@ -122,6 +131,18 @@ func TestRecipesTellTheAgentWhatTheySay(t *testing.T) {
 			runCommands(t, page, ports)
 		})
 	}
+}
+
+// tokenOfRecipe signs a token with the key of the recipes.
+func tokenOfRecipe(t *testing.T, claims string) string {
+	t.Helper()
+	seed, err := hex.DecodeString(discordSeed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encode := base64.RawURLEncoding.EncodeToString
+	signed := encode([]byte(`{"alg":"EdDSA","kid":"try"}`)) + "." + encode([]byte(claims))
+	return signed + "." + encode(ed25519.Sign(ed25519.NewKeyFromSeed(seed), []byte(signed)))
 }
 
 // runCommands runs the commands of a page, but for the one that starts Caddy, which runs already.

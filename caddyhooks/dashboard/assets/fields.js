@@ -203,8 +203,13 @@ export function makeFields(about, locked) {
 	add("signed", "What is signed", text({ placeholder: "{@body}" }), ["Such as ", mono("{@header.X-Timestamp}.{@body}"), ". Blank: the body."]);
 	add("timestampHeader", "Header with the time of the signature", text(), "In seconds since 1970. Blank: the time is not checked.");
 	add("authTolerance", "How old a signature may be, in seconds", seconds());
+	add("oidcIssuer", "Issuer", text({ inputmode: "url", placeholder: "https://issuer.example" }), ["Its URL, or ", mono("github-actions"), " or ", mono("google"), "."]);
+	add("oidcAudience", "Audience", text({ "data-kind": "list" }), "What tokens must be for. Several are separated by spaces.");
+	add("oidcHeader", "Header with the token", text({ placeholder: "Authorization" }), ["Such as ", mono("Cf-Access-Jwt-Assertion"), ". Blank: Authorization, after Bearer."]);
+	add("oidcKeys", "URL of the issuer's keys", text({ inputmode: "url" }), "Blank: as its discovery document says.");
 	add("from", "Addresses of callers", text({ placeholder: "192.0.2.0/24", "data-kind": "list" }), "Ranges, separated by spaces. Callers from elsewhere are answered 403. Blank: any.");
 	for (const [name, label, sample, hint] of [
+		["oidcClaims", "Claims", "repository octo/shop", ["What tokens must say: a name, and the values that it may have. A ", mono("*"), " at the end stands for any text."]],
 		["only", "Only if", "$.action == 'opened'", ["All of these must hold: an expression on the body, ", mono("header X-GitHub-Event issues"), " or ", mono("query team a b"), "; ", mono("not"), " before it means the opposite."]],
 		["skip", "Skip if", "$.sender.type == 'Bot'", "None of these may hold. A request that is ignored is answered 200, and listed under Refused."],
 	]) {

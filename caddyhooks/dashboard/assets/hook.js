@@ -95,7 +95,8 @@ export async function show(page) {
 	const noHeader = () => value("authMode") === "hmac" && !value("hmacHeader") ? "Header must name the header that carries the signature" : "";
 
 	// The form
-	const header = el("div.row-21", of("hmacHeader").box, of("hmacPrefix").box), proof = el("div.form", header, secrets.map(one => one.box));
+	const header = el("div.row-21", of("hmacHeader").box, of("hmacPrefix").box), issued = ["oidcIssuer", "oidcAudience", "oidcClaims"];
+	const proof = el("div.form", header, issued.map(key => of(key).box), secrets.map(one => one.box));
 	const fold = (label = "", names = [""], words = () => /** @type {(string | false)[]} */ ([])) => {
 		const sum = el("span.muted");
 		const node = el("details.more", el("summary", label, sum), el("div.form", names.map(key => of(key).box)));
@@ -108,7 +109,7 @@ export async function show(page) {
 	const out = fold("Send the answer out", ["callbackUrl", "deliver", "channel", "to", "progress"], () => [value("deliver") && `channel ${value("channel")}, to ${value("to")}`, value("callbackUrl") && "callback", !value("deliver") && !value("callbackUrl") && "nowhere"]);
 	const folds = [
 		fold("Which requests count", ["only", "skip", "each", "body", "maxPayloadSize"], () => [conditions() ? count(conditions(), "condition") : !value("each") && "all", value("each") && "a run for each match", value("body") && (value("body") === "auto" ? "JSON or form" : "form"), value("maxPayloadSize") && `up to ${value("maxPayloadSize")}`]),
-		fold("Who may call", ["from", "algorithm", "signed", "timestampHeader", "authTolerance"], () => [value("from") ? `from ${value("from")}` : "any address", isShown("algorithm") && value("algorithm"), isShown("signed") && value("signed") && "signed parts", isShown("authTolerance") && span("authTolerance", "within")]),
+		fold("Who may call", ["from", "algorithm", "signed", "timestampHeader", "authTolerance", "oidcHeader", "oidcKeys"], () => [value("from") ? `from ${value("from")}` : "any address", isShown("algorithm") && value("algorithm"), isShown("signed") && value("signed") && "signed parts", isShown("authTolerance") && span("authTolerance", "within")]),
 		fold("Batching and rate limits", ["foldSeconds", "foldMax", "rate", "budgets", "workers"], () => [span("foldSeconds", "folded for"), value("rate") && `at most ${value("rate")}`, value("budgets") && "with a budget", value("workers") && `${value("workers")} at once`, !["foldSeconds", "rate", "budgets", "workers"].some(value) && "a turn for each run"]),
 		fold("Answer to the caller", ["syncResponse", "respondStatus", "respondBody"], () => [value("syncResponse") ? value("responseJsonSchema") ? "JSON by a schema" : "the answer" : value("respondStatus") || (value("action") === "wake" ? "200" : `${scheme().successStatus || 202} and a run id`), value("respondBody") && "a text of its own"]),
 		fold("Answer schema", ["responseJsonSchema", "responseValidationModelTier"], () => [value("responseJsonSchema") ? "JSON" : "none"]),
@@ -132,7 +133,7 @@ export async function show(page) {
 		for (const key of fields.keys()) if (isAuth(key)) of(key).box.hidden = !isShown(key);
 		for (const one of secrets) one.from(scheme().theirs ? scheme().title : "");
 		header.hidden = !isShown("hmacHeader");
-		proof.hidden = !["hmacHeader", "hmacSecret", "authSecret"].some(isShown);
+		proof.hidden = !["hmacHeader", "hmacSecret", "authSecret", ...issued].some(isShown);
 		put(usualTolerance, `Blank: ${duration(scheme().toleranceSeconds)}.`);
 		for (const key of ["channel", "to"]) of(key).box.hidden = !value("deliver");
 		of("syncResponse").box.hidden = value("action") === "wake" && !value("syncResponse"); // wake ignores it

@@ -151,7 +151,7 @@ func (k Keys) refreshed(now time.Time) ([]jose.JSONWebKey, *unavailable) {
 	return s.usable(now), nil
 }
 
-var errClosed = errors.New("Caddy is stopping or was just started")
+var errClosed = errors.New("keys are not fetched while Caddy starts or stops")
 
 // begin starts a fetch, unless the last one was a moment ago. It returns what is closed when the fetch under way is over, nil if there is
 // none. It is called under the lock.

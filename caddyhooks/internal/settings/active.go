@@ -123,6 +123,7 @@ func (c *Compiler) compileSettings(before *Active, live Settings) (active *Activ
 	active.SecretHeaders.Add(senderHeaders()...)
 	active.SecretHeaders.Add(BearerScheme.SecretHeaders(nil)...)
 	active.SecretHeaders.Add(PushTokenHeaders...)
+	active.SecretHeaders.Add(accessHeader)
 	active.secretTexts = newSecretTexts()
 	resolve := active.secretTexts.noting(c.resolve)
 	var tokens []string

@@ -83,7 +83,7 @@ type Mapping struct {
 	// The header that carries the token as it is. Default: Authorization, after Bearer.
 	OIDCHeader string `json:"oidcHeader,omitempty"`
 
-	// The URL of the issuer's keys, for issuers without a discovery document. Default: the one in that document.
+	// The URL of the keys of an issuer without a discovery document. Default: as that document says.
 	OIDCKeys string `json:"oidcKeys,omitempty"`
 
 	// The address ranges that callers come from. Others are refused. Default: any.

@@ -31,6 +31,9 @@ var oidcScheme = &Scheme{
 	Wrong:           "The token is wrong.",
 }
 
+// accessHeader carries the tokens of Cloudflare Access. It is secret whether a hook takes them or not.
+const accessHeader = "Cf-Access-Jwt-Assertion"
+
 // publicIssuer is an issuer that gives tokens to everybody, for any audience. So a claim must say whose tokens are accepted.
 type publicIssuer struct {
 	name     string // that stands for its URL; "" if there is none
@@ -114,7 +117,8 @@ func compileOIDC(m *Mapping, secrets HookSecrets) (auth.Verifier, error) {
 		policy.Claims = append(policy.Claims, claim)
 	}
 	if public != nil && !slices.ContainsFunc(policy.Claims, func(c oidc.Claim) bool { return slices.Contains(public.identity, c.Name) }) {
-		return nil, FieldErrorf("oidcClaims", "must have one of %s: everybody can get a token of %s, for any audience",
+		return nil, FieldErrorf("oidcClaims", "must have a claim that says whose token it is (%s): everybody can get a token of %s, "+
+			"for any audience",
 			strings.Join(public.identity, ", "), public.url)
 	}
 	if m.OIDCKeys != "" {
