@@ -80,6 +80,9 @@ func TestEverySchemeThatSignsIsTriedOut(t *testing.T) {
 		case "sendgrid":
 			mapping["authSecret"] = sendgridKey
 		}
+		if scheme.Name == "oidc" {
+			mapping["oidcIssuer"], mapping["oidcAudience"] = "https://issuer.example", []string{"hooks"}
+		}
 		s.PutMapping(scheme.Name, hookstest.AsJSON(t, mapping))
 		if !scheme.Signs {
 			continue

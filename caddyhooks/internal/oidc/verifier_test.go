@@ -15,6 +15,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -294,6 +295,26 @@ func TestKeysAreFetchedWhenTheyChange(t *testing.T) {
 	}
 }
 
+// Known keys are fetched again after an hour, and nobody waits for that.
+func TestOldKeysAreFetchedAgain(t *testing.T) {
+	issuer := oidctest.Start(t)
+	v := newVerifier(t, issuer)
+	now := time.Now()
+	token := issuer.Token(map[string]any{"exp": now.Add(2 * time.Hour).Unix()})
+	for _, age := range []time.Duration{0, 59 * time.Minute, time.Hour} {
+		if n := issuer.Fetches(); age > 0 && n != 2 {
+			t.Errorf("the issuer was asked %d times before %s", n, age)
+		}
+		wantVerdict(t, age.String(), send(v, token, now.Add(age)), "accepted")
+	}
+	// A token with an unknown key waits for the fetch that is under way, and starts no other.
+	forged := oidctest.Sign(t, jose.ES256, jose.JSONWebKey{Key: oidctest.NewKey(t, jose.ES256), KeyID: "forged"}, issuer.Claims(map[string]any{"exp": now.Add(2 * time.Hour).Unix()}))
+	wantVerdict(t, "an unknown key", send(v, forged, now.Add(time.Hour)), string(oidc.KeyUnknown))
+	if n := issuer.Fetches(); n != 4 {
+		t.Errorf("the issuer was asked %d times", n)
+	}
+}
+
 // A token without a kid is tried with all keys.
 func TestTokensNeedNotNameTheirKey(t *testing.T) {
 	issuer := oidctest.Start(t)
@@ -337,6 +358,7 @@ func TestAFloodOfForgedTokensMakesFewRequests(t *testing.T) {
 	}
 	for i := range 3 {
 		flood(now)
+		send(v, forged, now.Add(-time.Second))
 		flood(now.Add(9 * time.Second))
 		if n := issuer.Fetches(); n != 2*(i+1) {
 			t.Fatalf("the issuer was asked %d times in %d rounds", n, i+1)
@@ -405,16 +427,20 @@ func TestASlowIssuerHoldsNobodyForLong(t *testing.T) {
 		v := oidc.NewVerifier(policy, issuers.Of(issuer.URL, "", stuck))
 		begin := time.Now()
 		var waiting sync.WaitGroup
+		var atOnce atomic.Int32
 		for range 1100 {
 			waiting.Go(func() {
 				if verdict := send(v, token, issued); verdictName(verdict) != "undecided" {
 					t.Errorf("%+v", verdict)
 				}
+				if time.Since(begin) == 0 {
+					atOnce.Add(1)
+				}
 			})
 		}
 		waiting.Wait()
-		if took := time.Since(begin); took != 5*time.Second {
-			t.Errorf("the requests took %s", took)
+		if took := time.Since(begin); took != 5*time.Second || atOnce.Load() != 100 {
+			t.Errorf("the requests took %s; %d did not wait", took, atOnce.Load())
 		}
 		// Once keys are known, a slow issuer holds nobody who has one of them.
 		quick := func(_ context.Context, url string, _ int64) ([]byte, error) {
@@ -457,6 +483,7 @@ func TestBadAnswersOfAnIssuer(t *testing.T) {
 	text := func(body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }
 	}
+	var megabytes atomic.Int32
 	hmac := jose.JSONWebKey{Key: []byte("a-secret-of-thirty-two-characters"), KeyID: "first"}
 	for what, test := range map[string]struct {
 		answer http.HandlerFunc
@@ -468,6 +495,7 @@ func TestBadAnswersOfAnIssuer(t *testing.T) {
 				if _, err := w.Write(megabyte); err != nil {
 					return
 				}
+				megabytes.Add(1)
 			}
 		}, "the discovery document: the answer is larger than 1048576 bytes"},
 		"no JSON":                 {text("hello"), "the discovery document is not the JSON that is expected"},
@@ -492,6 +520,9 @@ func TestBadAnswersOfAnIssuer(t *testing.T) {
 		if verdict.Cause == nil || !strings.Contains(verdict.Cause.Error(), test.want) {
 			t.Errorf("%s: %v, want %s", what, verdict.Cause, test.want)
 		}
+	}
+	if n := megabytes.Load(); n > 25 { // the network has room for some
+		t.Errorf("%d MB were taken", n)
 	}
 	issuer.Answer(set(hmac, jose.JSONWebKey{Key: issuer.PublicKey("first"), KeyID: "first"}))
 	wantVerdict(t, "a good key among others", send(newVerifier(t, issuer), issuer.Token(nil), time.Now()), "accepted")
