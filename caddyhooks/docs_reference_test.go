@@ -69,7 +69,7 @@ var fieldOf = map[string]string{
 	"hook validation_tier": "ResponseValidationModelTier", "hook fold": "FoldSeconds", "hook respond": "RespondStatus",
 	"auth hmac secret": "HMACSecret", "auth hmac timestamp": "TimestampHeader", "auth <sender> tolerance": "AuthTolerance",
 	"auth <sender> timestamp": "TimestampHeader", "auth token header": "AuthHeader", "hooks_dashboard instance": "Instances",
-	"auth oidc audience": "OIDCAudience", "auth oidc claim": "OIDCClaims", "auth oidc header": "OIDCHeader", "auth oidc keys": "OIDCKeys",
+	"auth oidc audience": "OIDCAudience", "auth oidc claim": "OIDCClaims", "auth oidc header": "AuthHeader", "auth oidc keys": "OIDCKeys",
 	"runner http tls_client_auth": "TLSClientCert", "runner a2a tls_client_auth": "TLSClientCert",
 }
 

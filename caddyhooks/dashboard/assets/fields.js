@@ -205,7 +205,6 @@ export function makeFields(about, locked) {
 	add("authTolerance", "How old a signature may be, in seconds", seconds());
 	add("oidcIssuer", "Issuer", text({ inputmode: "url", placeholder: "https://issuer.example" }), ["Its URL, or ", mono("github-actions"), " or ", mono("google"), "."]);
 	add("oidcAudience", "Audience", text({ "data-kind": "list" }), "What tokens must be for. Several are separated by spaces.");
-	add("oidcHeader", "Header with the token", text({ placeholder: "Authorization" }), ["Such as ", mono("Cf-Access-Jwt-Assertion"), ". Blank: Authorization, after Bearer."]);
 	add("oidcKeys", "URL of the issuer's keys", text({ inputmode: "url" }), "Blank: as its discovery document says.");
 	add("from", "Addresses of callers", text({ placeholder: "192.0.2.0/24", "data-kind": "list" }), "Ranges, separated by spaces. Callers from elsewhere are answered 403. Blank: any.");
 	for (const [name, label, sample, hint] of [

@@ -31,7 +31,6 @@ const places = {
 		oidcIssuer: "authentication.md#tokens-of-an-issuer",
 		oidcAudience: "authentication.md#tokens-of-an-issuer",
 		oidcClaims: "authentication.md#claims",
-		oidcHeader: "caddyfile.md#auth-oidc-header",
 		oidcKeys: "caddyfile.md#auth-oidc-keys",
 		from: "caddyfile.md#hook-from",
 		only: "templates-and-conditions.md#which-requests-count",

@@ -64,7 +64,8 @@ type Mapping struct {
 	// How the time of the signature is written: "seconds" or "milliseconds" since 1970, or "rfc3339". Default: "seconds".
 	TimestampFormat string `json:"timestampFormat,omitempty"`
 
-	// The header in which callers send the token of this hook, for "authMode": "token". Default: Authorization or X-Service-Token.
+	// The header in which callers send the token as it is, for "authMode": "token" or "oidc". Default: Authorization, after Bearer; a token
+	// of the hook's own may also be in X-Service-Token.
 	AuthHeader string `json:"authHeader,omitempty"`
 
 	// The text by which a sender knows the hook when it tries it out, for "authMode": "meta", or a list while one replaces another.
@@ -79,9 +80,6 @@ type Mapping struct {
 	// What tokens must say: the name of a claim and the values that it may have, as in "repository octo/shop". A * at the end of a value
 	// stands for any text. Names of nested claims have dots. All claims must match.
 	OIDCClaims []string `json:"oidcClaims,omitempty"`
-
-	// The header that carries the token as it is. Default: Authorization, after Bearer.
-	OIDCHeader string `json:"oidcHeader,omitempty"`
 
 	// The URL of the keys of an issuer without a discovery document. Default: as that document says.
 	OIDCKeys string `json:"oidcKeys,omitempty"`

@@ -306,9 +306,6 @@ func (m *Mapping) Authentication(secrets HookSecrets) (Authentication, error) {
 	a := Authentication{Scheme: s, Verifier: verifier, hidden: make(auth.HeaderNames),
 		unnamed: m.HMACHeader != "" && !likeHeader.MatchString(m.HMACHeader), Secrets: secrets.ofToken}
 	a.hidden.Add(s.SecretHeaders(m)...)
-	if s == oidcScheme {
-		a.Scheme = oidcSchemeOf(m)
-	}
 	if s == BearerScheme {
 		return a, nil
 	}

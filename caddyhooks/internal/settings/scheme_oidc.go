@@ -17,18 +17,24 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
-func init() { registerScheme(oidcScheme) }
-
-var oidcScheme = &Scheme{
-	Name: "oidc", Title: "a token of an issuer (OpenID Connect)", arguments: "<issuer>", minArgs: 1, maxArgs: 1,
-	unmarshal:       unmarshalOIDC,
-	Fields:          []string{"oidcIssuer", "oidcAudience", "oidcClaims", "oidcHeader", "oidcKeys"},
-	Compile:         compileOIDC,
-	HeadersOnly:     true,
-	SecretHeaders:   func(m *Mapping) []string { return []string{cmp.Or(m.OIDCHeader, "Authorization")} },
-	WwwAuthenticate: "Bearer",
-	Missing:         "This hook accepts requests with a token of its issuer, by default as 'Authorization: Bearer <token>'.",
-	Wrong:           "The token is wrong.",
+func init() {
+	registerScheme(&Scheme{
+		Name: "oidc", Title: "a token of an issuer (OpenID Connect)", arguments: "<issuer>", minArgs: 1, maxArgs: 1,
+		unmarshal: unmarshalOIDC,
+		Fields:    []string{"oidcIssuer", "oidcAudience", "oidcClaims", "oidcKeys", "authHeader"},
+		Compile:   compileOIDC,
+		variant: func(m *Mapping, s Scheme) Scheme {
+			if public := findPublicIssuer(m.OIDCIssuer); public != nil {
+				s.idHeaders, s.idPath = public.idHeaders, public.idPath
+			}
+			return s
+		},
+		HeadersOnly:     true,
+		SecretHeaders:   func(m *Mapping) []string { return []string{cmp.Or(m.AuthHeader, "Authorization")} },
+		WwwAuthenticate: "Bearer",
+		Missing:         "This hook accepts requests with a token of its issuer, by default as 'Authorization: Bearer <token>'.",
+		Wrong:           "The token is wrong.",
+	})
 }
 
 // accessHeader carries the tokens of Cloudflare Access. It is secret whether a hook takes them or not.
@@ -91,7 +97,7 @@ func unmarshalOIDC(d *caddyfile.Dispenser, args []string, m *Mapping, places Set
 			m.OIDCClaims = append(m.OIDCClaims, quotedWords(args))
 			return nil
 		}}, "oidcClaims"),
-		places.Note(caddyconf.Set("header", &m.OIDCHeader, caddyconf.Word), "oidcHeader"),
+		places.Note(caddyconf.Set("header", &m.AuthHeader, caddyconf.Word), "authHeader"),
 		places.Note(caddyconf.Set("keys", &m.OIDCKeys, caddyconf.Word), "oidcKeys"),
 	)
 }
@@ -126,9 +132,9 @@ func compileOIDC(m *Mapping, secrets HookSecrets) (auth.Verifier, error) {
 			return nil, err
 		}
 	}
-	if m.OIDCHeader != "" {
+	if m.AuthHeader != "" {
 		var err error
-		if policy.Header, err = checkHeader("oidcHeader", m.OIDCHeader); err != nil {
+		if policy.Header, err = checkHeader("authHeader", m.AuthHeader); err != nil {
 			return nil, err
 		}
 	}
@@ -184,17 +190,6 @@ func parseClaim(line string) (oidc.Claim, error) {
 		}
 	}
 	return oidc.Claim{Name: words[0], Values: words[1:]}, nil
-}
-
-// oidcSchemeOf is the scheme of a hook that takes the tokens of an issuer, with that issuer's ids of deliveries.
-func oidcSchemeOf(m *Mapping) *Scheme {
-	public := findPublicIssuer(m.OIDCIssuer)
-	if public == nil || public.idPath == nil {
-		return oidcScheme
-	}
-	s := *oidcScheme
-	s.idHeaders, s.idPath = public.idHeaders, public.idPath
-	return &s
 }
 
 // warningsAboutOIDC looks for mistakes in the fields of auth oidc.

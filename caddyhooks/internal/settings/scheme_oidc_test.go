@@ -38,7 +38,7 @@ func TestOIDCFieldsAreChecked(t *testing.T) {
 		"a claim without a value":       {func(m *Mapping) { m.OIDCClaims = []string{"sub"} }, "oidcClaims must have a name and one or more values"},
 		"an open quote":                 {func(m *Mapping) { m.OIDCClaims = []string{`sub "a`} }, "oidcClaims is refused"},
 		"a star that stands alone":      {func(m *Mapping) { m.OIDCClaims = []string{"sub a *"} }, "oidcClaims must not have the value *"},
-		"a bad header":                  {func(m *Mapping) { m.OIDCHeader = "Host" }, "oidcHeader must not be Host"},
+		"a bad header":                  {func(m *Mapping) { m.AuthHeader = "Host" }, "authHeader must not be Host"},
 		"everybody on GitHub":           {github(), "oidcClaims must have a claim that says whose token it is (sub, repository, "},
 		"a branch of everybody":         {github("ref refs/heads/main"), "oidcClaims must have a claim that says whose token it is"},
 		"a repository on GitHub":        {github("ref refs/heads/main", "repository octo/shop"), ""},
