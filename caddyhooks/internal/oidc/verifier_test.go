@@ -585,3 +585,31 @@ func FuzzTokens(f *testing.F) {
 		}
 	})
 }
+
+func FuzzDocumentsOfAnIssuer(f *testing.F) {
+	issuer := oidctest.Start(f)
+	token, now := issuer.Token(nil), time.Now()
+	keys, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: oidctest.NewKey(f, jose.RS256).Public(), KeyID: "first"}}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(`{"issuer":"`+issuer.URL+`","jwks_uri":"https://example.com/keys"}`, string(keys))
+	f.Add(`{"issuer":"`+issuer.URL+`","jwks_uri":"x"}`, `{"keys":[{"kty":"EC","crv":"P-256","kid":"first","x":"AA","y":"AA"},{"kty":"oct","k":"AA"},null,1]}`)
+	f.Add(`[]`, `{"keys":{}}`)
+	f.Fuzz(func(t *testing.T, discovery, keys string) {
+		fetch := func(_ context.Context, url string, _ int64) ([]byte, error) {
+			if strings.HasSuffix(url, "/openid-configuration") {
+				return []byte(discovery), nil
+			}
+			return []byte(keys), nil
+		}
+		for _, keysURL := range []string{"", "https://example.com/keys"} {
+			issuers := oidc.NewIssuers(zap.NewNop)
+			v := oidc.NewVerifier(oidc.Policy{Issuer: issuer.URL, Audience: []string{oidctest.Audience}}, issuers.Of(issuer.URL, keysURL, fetch))
+			if verdict := send(v, token, now); verdict.OK {
+				t.Errorf("%q with the keys %q makes a token good", discovery, keys)
+			}
+			issuers.Close()
+		}
+	})
+}
