@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/browsertest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/npmtest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
@@ -79,4 +80,29 @@ func tokenFrom(t *testing.T, issuer, audience, scope string) string {
 		t.Fatalf("%d %s %v", resp.StatusCode, body, err)
 	}
 	return granted.Token
+}
+
+// A hook for tokens of an issuer is written on the page, and is what was written when it is read again.
+func TestDashboardEditsAHookForTokensOfAnIssuer(t *testing.T) {
+	t.Parallel()
+	tab := browsertest.NewTab(t)
+	d := startDashboard(t, hookstest.Hooks(hookstest.StartRunner(t, nil), ""), openHouse)
+	d.look(tab, "#/settings/hooks")
+	tab.Wait("heading", "New hook")
+	tab.Fill("Name", "actions")
+	tab.WaitNoText("Issuer")
+	tab.Choose("Authentication", "a token of an issuer (OpenID Connect)")
+	tab.WaitNoText("Secret")
+	tab.Fill("Issuer", "github-actions")
+	tab.Fill("Audience", "https://hooks.example.com hooks")
+	tab.Fill("Claims", "ref refs/heads/main")
+	tab.Click("button", "Add the hook")
+	tab.WaitText("Claims must have a claim that says whose token it is")
+	tab.Fill("Claims, line 2", "repository octo/shop octo/site")
+	tab.Click("button", "Add the hook")
+	tab.Wait("heading", "actions")
+	d.AdminRequest("GET", "/hooks/mappings/actions", "").WantJSON(t, `{"name":"actions","authMode":"oidc","oidcIssuer":"github-actions",
+		"oidcAudience":["https://hooks.example.com","hooks"],"oidcClaims":["ref refs/heads/main","repository octo/shop octo/site"]}`)
+	tab.Forgive("400")
+	tab.WantNoComplaint()
 }
