@@ -282,6 +282,9 @@ const handshakeSite = `
 	hook notion {
 		auth notion ` + loudSecret + `
 	}
+	hook intercom {
+		auth intercom ` + loudSecret + `
+	}
 	hook github {
 		auth github ` + loudSecret + `
 	}`
@@ -341,6 +344,9 @@ func TestSendersTryHooksOut(t *testing.T) {
 
 		{"Notion, though there is a secret", "POST", "/notion", token, nil, 401, ""},
 		{"Notion, signed", "POST", "/notion", token, []string{"X-Notion-Signature", "sha256=" + hexSum(loudSecret, token)}, 200, "{}"},
+		{"Intercom", "HEAD", "/intercom", "", nil, 200, ""},
+		{"Intercom with GET", "GET", "/intercom", "", nil, 405, ""},
+		{"GitHub with HEAD", "HEAD", "/github", "", nil, 405, ""},
 		{"GitHub with GET", "GET", "/github?challenge=a", "", nil, 405, ""},
 		{"agent with GET", "GET", "/agent?challenge=a", "", nil, 405, ""},
 	} {

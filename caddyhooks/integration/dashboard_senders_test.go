@@ -229,6 +229,58 @@ func TestDashboardSavesWhatSendersNeed(t *testing.T) {
 	tab.WantNoComplaint()
 }
 
+// The page knows what schemes need beside a secret.
+func TestDashboardSavesHowSendersProveThemselves(t *testing.T) {
+	t.Parallel()
+	tab := browsertest.NewTab(t)
+	d := startDashboard(t, hookstest.Hooks(hookstest.StartRunner(t, nil), ""), openHouse)
+	d.look(tab, "#/settings/hooks")
+	tab.Wait("heading", "New hook")
+	tab.Fill("Name", "whatsapp")
+	tab.Choose("Authentication", "Meta, WhatsApp")
+	tab.Fill("Secret", "the-app-secret")
+	tab.Fill("Verify token", "a-verify-token")
+	tab.WantAccessible()
+	tab.Click("button", "Add the hook")
+	tab.Wait("heading", "whatsapp")
+	d.AdminRequest("GET", "/hooks/mappings/whatsapp", "").WantMembers(t, `{"authMode":"meta","authSecret":"••••","verifyToken":"••••"}`)
+	const asked = "/api/hooks/whatsapp?hub.mode=subscribe&hub.challenge=42&hub.verify_token=a-verify-token"
+	if resp := d.Request("GET", asked, ""); resp.Status != 200 || resp.Body != "42" {
+		t.Errorf("Meta is answered %d %s", resp.Status, resp.Body)
+	}
+
+	// Another scheme leaves out what it does not read.
+	tab.Choose("Authentication", "a signature (HMAC)")
+	tab.Fill("Header", "X-Signature")
+	tab.Fill("Prefix", "v1=")
+	tab.Fill("Secret", "MDEyMzQ1Njc4OWFiY2RlZg==")
+	unfold(tab, "Who may call")
+	tab.Choose("Form of the secret", "the key in base64")
+	tab.Fill("What is signed", "{@time}.{@body}")
+	tab.Fill("Header with the time of the signature", "t=")
+	tab.Choose("Form of the time", "milliseconds since 1970")
+	tab.Click("button", "Save")
+	tab.WaitText("Saved.")
+	saved := d.AdminRequest("GET", "/hooks/mappings/whatsapp", "")
+	saved.WantMembers(t, `{"authMode":"hmac","hmacSecret":"••••","keyEncoding":"base64","timestampHeader":"t=","timestampFormat":"milliseconds"}`)
+	if strings.Contains(saved.Body, "verifyToken") || strings.Contains(saved.Body, "authSecret") {
+		t.Errorf("the hook is %s", saved.Body)
+	}
+	if resp := d.Request("GET", asked, ""); resp.Status != 405 {
+		t.Errorf("Meta is answered %d %s", resp.Status, resp.Body)
+	}
+
+	tab.Choose("Authentication", "a token of its own")
+	tab.Fill("Secret", "a-token-that-nobody-guesses")
+	tab.Fill("Header with the token", "X-Api-Key")
+	tab.Click("button", "Save")
+	tab.WaitText("Saved.")
+	if resp := d.Request("POST", "/api/hooks/whatsapp", `{"text":"a"}`, "X-Api-Key", "a-token-that-nobody-guesses"); resp.Status != 200 {
+		t.Errorf("a request with a token is answered %d %s", resp.Status, resp.Body)
+	}
+	tab.WantNoComplaint()
+}
+
 // A run that was told together with another one leads to it.
 func TestDashboardLeadsFromAFoldedRunToItsTurn(t *testing.T) {
 	t.Parallel()

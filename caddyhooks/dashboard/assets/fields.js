@@ -133,7 +133,7 @@ function makeLines(name, label, sample, hint) {
  * Secrets, of which the page knows only how many there are. A new one works beside the old ones.
  * @param {string} name @param {boolean} locked
  */
-function makeSecrets(name, locked) {
+function makeSecrets(name, locked, label = "Secret") {
 	/** Whether each of those that are saved stays. @type {boolean[]} */
 	let kept = [];
 	/** When each of them was last used. @type {Child[]} */
@@ -141,7 +141,7 @@ function makeSecrets(name, locked) {
 	let theirs = "", made = "";
 	const input = text({ id: `field-${name}`, disabled: locked, input: () => { if (input.value !== made) made = ""; draw(); } }), old = el("ul.tokens"), fresh = el("div.stack"), changed = () => input.dispatchEvent(new Event("input", { bubbles: true }));
 	const generate = button("Generate", () => { made = input.value = randomSecret(); changed(); }, { disabled: locked });
-	const box = field("Secret", el("div.with-button", input, generate));
+	const box = field(label, el("div.with-button", input, generate));
 	box.querySelector("label")?.setAttribute("for", input.id);
 	box.append(fresh, old);
 	function draw() {
@@ -152,7 +152,7 @@ function makeSecrets(name, locked) {
 		put(old, kept.map((stays, i) => el("li", mono(mask), muted(!stays ? "removed when you save" : kept.length > 1 ? `secret ${i + 1}` : "in force"), uses[i], spring(),
 			!locked && button(stays ? "Remove" : "Keep", () => { kept[i] = !stays; changed(); }, { class: stays ? "small danger" : "small", "aria-label": `${stays ? "Remove" : "Keep"} secret ${i + 1}` }))));
 	}
-	const one = make(name, input, box, "Secret", {
+	const one = make(name, input, box, label, {
 		value: () => `${kept.join()} ${input.value}`,
 		show: json => {
 			kept = json === undefined ? [] : [JSON.parse(json)].flat().map(() => true);
@@ -199,9 +199,13 @@ export function makeFields(about, locked) {
 	add("hmacPrefix", "Prefix", text());
 	all.set("hmacSecret", makeSecrets("hmacSecret", locked));
 	all.set("authSecret", makeSecrets("authSecret", locked));
+	all.set("verifyToken", makeSecrets("verifyToken", locked, "Verify token"));
+	add("authHeader", "Header with the token", text(), "Blank: Authorization or X-Service-Token.");
 	add("algorithm", "Algorithm", pick("", "SHA-256", [["sha512", "SHA-512"], ["sha1", "SHA-1, for old senders only"]]));
 	add("signed", "What is signed", text({ placeholder: "{@body}" }), ["Such as ", mono("{@header.X-Timestamp}.{@body}"), ". Blank: the body."]);
-	add("timestampHeader", "Header with the time of the signature", text(), "In seconds since 1970. Blank: the time is not checked.");
+	add("keyEncoding", "Form of the secret", pick("", "the key itself", [["base64", "the key in base64"]]));
+	add("timestampHeader", "Header with the time of the signature", text(), ["Or an entry in the header of the signature, such as ", mono("t="), ". Blank: the time is not checked."]);
+	add("timestampFormat", "Form of the time", pick("", "seconds since 1970", [["milliseconds", "milliseconds since 1970"], ["rfc3339", "RFC 3339"]]));
 	add("authTolerance", "How old a signature may be, in seconds", seconds());
 	add("oidcIssuer", "Issuer", text({ inputmode: "url", placeholder: "https://issuer.example" }), ["Its URL, or ", mono("github-actions"), " or ", mono("google"), "."]);
 	add("oidcAudience", "Audience", text({ "data-kind": "list" }), "What tokens must be for. Several are separated by spaces.");

@@ -62,8 +62,8 @@ export async function show(page) {
 	const fields = makeFields(about, locked);
 	const of = (key = "") => /** @type {Field} */ (fields.get(key));
 	const value = (key = "") => of(key).value();
-	const scheme = () => list(about.schemes).find(one => one.name === value("authMode")) ?? { fields: [] }, isAuth = (key = "") => ["hmacSecret", "authSecret"].includes(key) || list(about.schemes).some(one => one.fields.includes(key));
-	const secrets = ["hmacSecret", "authSecret"].map(key => /** @type {import("./fields.js").SecretsField} */ (fields.get(key))), lines = ["only", "skip"].map(key => /** @type {[string, import("./fields.js").Lines]} */ ([key, fields.get(key)]));
+	const scheme = () => list(about.schemes).find(one => one.name === value("authMode")) ?? { fields: [] }, isAuth = (key = "") => list(about.schemes).some(one => one.fields.includes(key));
+	const [verify, ...secrets] = ["verifyToken", "hmacSecret", "authSecret"].map(key => /** @type {import("./fields.js").SecretsField} */ (fields.get(key))), lines = ["only", "skip"].map(key => /** @type {[string, import("./fields.js").Lines]} */ ([key, fields.get(key)]));
 	const trouble = el("div"), conflict = el("div"), warned = el("div.stack", { "aria-live": "polite" }), url = el("div");
 
 	/** A sentence of the server, with the labels of fields instead of their names in JSON. */
@@ -81,7 +81,7 @@ export async function show(page) {
 	function fill(text = "", tag = "") {
 		saved = parts(text);
 		etag = tag;
-		for (const key of name ? ["pinned", "warnings"] : ["pinned", "warnings", "name", "hmacSecret", "authSecret"]) saved.delete(key);
+		for (const key of name ? ["pinned", "warnings"] : ["pinned", "warnings", "name", "hmacSecret", "authSecret", "verifyToken"]) saved.delete(key);
 		reset();
 		if (name) lastUses(page, name).then(uses => { for (const one of secrets) one.used(uses); });
 	}
@@ -96,7 +96,7 @@ export async function show(page) {
 
 	// The form
 	const header = el("div.row-21", of("hmacHeader").box, of("hmacPrefix").box), issued = ["oidcIssuer", "oidcAudience", "oidcClaims"];
-	const proof = el("div.form", header, issued.map(key => of(key).box), secrets.map(one => one.box));
+	const proof = el("div.form", header, issued.map(key => of(key).box), secrets.map(one => one.box), verify?.box);
 	const fold = (label = "", names = [""], words = () => /** @type {(string | false)[]} */ ([])) => {
 		const sum = el("span.muted");
 		const node = el("details.more", el("summary", label, sum), el("div.form", names.map(key => of(key).box)));
@@ -109,7 +109,7 @@ export async function show(page) {
 	const out = fold("Send the answer out", ["callbackUrl", "deliver", "channel", "to", "progress"], () => [value("deliver") && `channel ${value("channel")}, to ${value("to")}`, value("callbackUrl") && "callback", !value("deliver") && !value("callbackUrl") && "nowhere"]);
 	const folds = [
 		fold("Which requests count", ["only", "skip", "each", "body", "maxPayloadSize"], () => [conditions() ? count(conditions(), "condition") : !value("each") && "all", value("each") && "a run for each match", value("body") && (value("body") === "auto" ? "JSON or form" : "form"), value("maxPayloadSize") && `up to ${value("maxPayloadSize")}`]),
-		fold("Who may call", ["from", "algorithm", "signed", "timestampHeader", "authTolerance", "oidcKeys"], () => [value("from") ? `from ${value("from")}` : "any address", isShown("algorithm") && value("algorithm"), isShown("signed") && value("signed") && "signed parts", isShown("authTolerance") && span("authTolerance", "within")]),
+		fold("Who may call", ["from", "authHeader", "algorithm", "keyEncoding", "signed", "timestampHeader", "timestampFormat", "authTolerance", "oidcKeys"], () => [value("from") ? `from ${value("from")}` : "any address", isShown("algorithm") && value("algorithm"), isShown("signed") && value("signed") && "signed parts", isShown("authTolerance") && span("authTolerance", "within")]),
 		fold("Batching and rate limits", ["foldSeconds", "foldMax", "rate", "budgets", "workers"], () => [span("foldSeconds", "folded for"), value("rate") && `at most ${value("rate")}`, value("budgets") && "with a budget", value("workers") && `${value("workers")} at once`, !["foldSeconds", "rate", "budgets", "workers"].some(value) && "a turn for each run"]),
 		fold("Answer to the caller", ["syncResponse", "respondStatus", "respondBody"], () => [value("syncResponse") ? value("responseJsonSchema") ? "JSON by a schema" : "the answer" : value("respondStatus") || (value("action") === "wake" ? "200" : `${scheme().successStatus || 202} and a run id`), value("respondBody") && "a text of its own"]),
 		fold("Answer schema", ["responseJsonSchema", "responseValidationModelTier"], () => [value("responseJsonSchema") ? "JSON" : "none"]),
@@ -121,7 +121,7 @@ export async function show(page) {
 	const sync = /** @type {HTMLInputElement} */ (of("syncResponse").control);
 	of("responseJsonSchema").control.addEventListener("input", () => { sync.checked ||= Boolean(value("responseJsonSchema").trim()); }); // a schema is for a caller that waits
 	const saveButton = el("button", { type: "submit", class: "primary", disabled: locked, title: why || null }, name ? "Save" : "Add the hook");
-	const undo = button("Undo", () => { put(trouble); for (const one of secrets) one.show(); reset(); }), state = muted();
+	const undo = button("Undo", () => { put(trouble); for (const one of [verify, ...secrets]) one?.show(); reset(); }), state = muted();
 	const form = el("form.panel", { novalidate: true, input: () => react(), submit: (/** @type {Event} */ event) => { event.preventDefault(); save(); } },
 		el("div.body.form", el("div.field", el("span.label", "URL"), url), !name && of("name").box,
 			el("div.row-2", of("action").box, of("authMode").box), proof, of("messageTemplate").box, of("chatId").box, el("div", folds.map(one => one.node)), warned),

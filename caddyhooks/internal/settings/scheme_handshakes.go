@@ -65,6 +65,16 @@ func echo(challenge string) (*SchemeAnswer, auth.Verdict) {
 	return &SchemeAnswer{Status: http.StatusOK, ContentType: "text/plain; charset=utf-8", Body: challenge}, auth.Accept()
 }
 
+// answerHead answers HEAD, with which the sender looks whether there is something at the URL.
+func answerHead(handshakeParts) handshake {
+	return func(req *auth.Request) (*SchemeAnswer, auth.Verdict) {
+		if req.Method != http.MethodHead {
+			return nil, auth.Accept()
+		}
+		return &SchemeAnswer{Status: http.StatusOK}, auth.Accept()
+	}
+}
+
 // echoDropbox answers GET ?challenge=….
 func echoDropbox(handshakeParts) handshake {
 	return func(req *auth.Request) (*SchemeAnswer, auth.Verdict) {

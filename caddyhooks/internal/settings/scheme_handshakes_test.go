@@ -42,7 +42,7 @@ func FuzzHandshakes(f *testing.F) {
 			if answer == nil {
 				continue
 			}
-			allowed := map[string]string{"dropbox": values.Get("challenge"), "graph": values.Get("validationToken"), "eventgrid": ""}
+			allowed := map[string]string{"dropbox": values.Get("challenge"), "graph": values.Get("validationToken"), "eventgrid": "", "intercom": ""}
 			echoed, ok := allowed[name]
 			if err != nil || !ok || answer.Body != echoed || len(answer.Body) > maxChallenge || answer.Reveal != "" {
 				t.Errorf("%s: %s %q %q: got %+v, %v", name, method, query, body, answer, err)

@@ -214,8 +214,9 @@ var Senders = []Sender{
 	},
 	{
 		Name: "intercom", Title: "Intercom", Headers: []string{"X-Hub-Signature"}, secretTheirs: true,
-		verifier:        signedAs(auth.Signature{Header: "X-Hub-Signature", Prefix: "sha1=", Encoding: auth.Hex, Algorithm: auth.SHA1}),
-		idPath:          []string{"id"},
+		verifier:     signedAs(auth.Signature{Header: "X-Hub-Signature", Prefix: "sha1=", Encoding: auth.Hex, Algorithm: auth.SHA1}),
+		idPath:       []string{"id"},
+		newHandshake: answerHead, methods: []string{http.MethodHead},
 		wwwAuthenticate: "HMAC-SHA1",
 	},
 	{
