@@ -338,6 +338,7 @@ func TestSendersTryHooksOut(t *testing.T) {
 		{"Event Grid, with a bearer token", "POST", "/eventgrid", subscription, append(azure, "Authorization", "Bearer "+loudSecret), 200, `{"validationResponse":"512d38b6"}`},
 		{"Event Grid, forged", "POST", "/eventgrid?access_token=forged", subscription, azure, 401, ""},
 		{"Event Grid, forged in the URL", "POST", "/eventgrid?access_token=forged", subscription, append(azure, "Authorization", "Bearer "+loudSecret), 401, ""},
+		{"Event Grid, with two tokens", "POST", "/eventgrid?access_token=" + loudSecret + "&access_token=forged", subscription, azure, 401, ""},
 		{"Event Grid, without a token", "POST", "/eventgrid", subscription, azure, 401, ""},
 		{"CloudEvents", "OPTIONS", "/eventgrid", "", []string{"WebHook-Request-Origin", "eventgrid.azure.net", "WebHook-Request-Rate", "120"}, 200, ""},
 		{"CloudEvents, nothing asked", "OPTIONS", "/eventgrid", "", nil, 405, ""},

@@ -420,6 +420,12 @@ func TestVectorsOfSenders(t *testing.T) {
 			"token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V&channel_name=foobar&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text=&response_url=https%3A%2F%2Fhooks.slack.com%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN&trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c", 1531420618,
 			[]string{"X-Slack-Request-Timestamp", "1531420618", "X-Slack-Signature",
 				"v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503"}},
+		{"sendgrid", "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE83T4O/n84iotIvIW4mdBgQ/7dAfSmpqIM8kF9mN1flpVKS3GRqe62gw+2fNNRaINXvVpiglSI8eNEc6wEA3F+g==",
+			`[{"email":"hello@world.com","event":"dropped","reason":"Bounced Address","sg_event_id":"ZHJvcC0xMDk5NDkxOS1MUnpYbF9OSFN0T0doUTRrb2ZTbV9BLTA",` +
+				`"sg_message_id":"LRzXl_NHStOGhQ4kofSm_A.filterdrecv-p3mdw1-756b745b58-kmzbl-18-5F5FC76C-9.0",` +
+				`"smtp-id":"<LRzXl_NHStOGhQ4kofSm_A@ismtpd0039p1iad1.sendgrid.net>","timestamp":1600112492}]` + "\r\n", 1600112502,
+			[]string{"X-Twilio-Email-Event-Webhook-Timestamp", "1600112502", "X-Twilio-Email-Event-Webhook-Signature",
+				"MEUCIGHQVtGj+Y3LkG9fLcxf3qfI10QysgDWmMOVmxG0u6ZUAiEAyBiXDWzM+uOe5W0JuG+luQAbPIqHh89M15TluLtEZtM="}},
 	} {
 		m := &settings.Mapping{AuthMode: c.scheme, AuthSecret: settings.Secrets{c.secret}}
 		a, err := m.Authentication(settings.HookSecrets{Resolve: func(s string) (string, error) { return s, nil }})
@@ -438,6 +444,23 @@ func TestVectorsOfSenders(t *testing.T) {
 		if got := a.Verifier.Verify(req); got.OK {
 			t.Errorf("%s: another body is taken", c.scheme)
 		}
+	}
+}
+
+// HubSpot signs the URL with some of its characters decoded.
+func TestHubSpotDecodesTheURL(t *testing.T) {
+	t.Parallel()
+	a, err := (&settings.Mapping{AuthMode: "hubspot",
+		AuthSecret: settings.Secrets{"s"}}).Authentication(settings.HookSecrets{Resolve: func(s string) (string, error) { return s, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Unix(1_700_000_000, 0)
+	signed := "POST" + "https://example.com/h?a=b:c/d?e@f!%20%26" + "{}" + "1700000000000"
+	req := &auth.Request{Body: []byte("{}"), Now: now, URL: func() string { return "https://example.com/h?a=b%3Ac%2fd%3Fe%40f%21%20%26" },
+		Header: http.Header{"X-Hubspot-Signature-V3": {base64.StdEncoding.EncodeToString(sum256("s", signed))}, "X-Hubspot-Request-Timestamp": {"1700000000000"}}}
+	if got := a.Verifier.Verify(req); !got.OK {
+		t.Errorf("got %+v", got)
 	}
 }
 
