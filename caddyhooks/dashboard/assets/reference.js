@@ -22,7 +22,7 @@ const places = {
 		authMode: "authentication.md#custom-hooks",
 		authSecret: "authentication.md#custom-hooks",
 		authTolerance: "caddyfile.md#auth-sender-tolerance",
-		authHeader: "caddyfile.md#auth-token-header",
+		authHeader: "authentication.md#tokens-in-another-header",
 		verifyToken: "authentication.md#challenges",
 		hmacHeader: "authentication.md#signatures-of-your-own",
 		hmacSecret: "authentication.md#signatures-of-your-own",
