@@ -153,7 +153,8 @@ func (k *Keeper) Entries(hook string, accounts []string, spent []usage.Entry) (e
 
 // Check returns the budget of a run that is used up, and that is so for longest, nil if the run may start. reached are those that have
 // reached 80 or 100 percent since they were last looked at.
-func (k *Keeper) Check(ctx context.Context, ledger usage.Ledger, hook string, accounts []string) (usedUp *State, reached []State, err error) {
+func (k *Keeper) Check(ctx context.Context, ledger usage.Ledger, hook string, accounts []string) (usedUp *State, reached []State,
+	err error) {
 	for _, c := range k.charges(hook, accounts) {
 		entries, now, err := ledger.Spent(ctx, c.account, c.Limit.Window)
 		if err != nil {
@@ -235,7 +236,8 @@ func (k *Keeper) Changed(entries []usage.Entry) {
 }
 
 // Spent returns the budgets that have reached 80 or 100 percent by what a run has spent.
-func (k *Keeper) Spent(ctx context.Context, ledger usage.Ledger, hook string, accounts []string, entries []usage.Entry) (reached []State, err error) {
+func (k *Keeper) Spent(ctx context.Context, ledger usage.Ledger, hook string, accounts []string, entries []usage.Entry) (reached []State,
+	err error) {
 	for _, c := range k.charges(hook, accounts) {
 		at := slices.IndexFunc(entries, func(e usage.Entry) bool { return e.Account == c.account })
 		if at < 0 {
@@ -278,7 +280,8 @@ func (k *Keeper) note(c charge, s *State, own int64) (news bool) {
 
 // Refuses returns the budget of a run that is used up, and because of which its request is not accepted; nil if there is none. If a caller
 // waits, a budget that holds runs back refuses too.
-func (k *Keeper) Refuses(ctx context.Context, ledger usage.Ledger, hook string, accounts []string, awaited bool) (usedUp *State, err error) {
+func (k *Keeper) Refuses(ctx context.Context, ledger usage.Ledger, hook string, accounts []string, awaited bool) (usedUp *State,
+	err error) {
 	for _, c := range k.charges(hook, accounts) {
 		if c.Else == Hold && !awaited {
 			continue

@@ -24,7 +24,8 @@ func (s *Service) followBudgets(active *settings.Active) {
 
 // WithinBudgets returns the budget because of which the runs of a request are not accepted, nil if they are. Runs that a budget ignores are
 // not among within, if there are others. A request that repeats an earlier one makes no run: its error is a *engine.DuplicateError.
-func (s *Service) WithinBudgets(ctx context.Context, runs []*engine.Run, revision int64) (within []*engine.Run, usedUp *budget.State, err error) {
+func (s *Service) WithinBudgets(ctx context.Context, runs []*engine.Run, revision int64) (within []*engine.Run, usedUp *budget.State,
+	err error) {
 	for _, run := range runs {
 		state, err := s.Engine.UsedUpBudget(ctx, run)
 		switch {

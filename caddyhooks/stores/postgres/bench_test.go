@@ -23,7 +23,7 @@ var (
 // server that syncs every commit. Each added run has a chat of its own. cost-ratio is the median for the time, cpu-ratio for the processor time of
 // PostgreSQL. Run it with -benchtime 1x -queued 1000000 -added 100000.
 func BenchmarkLongQueue(b *testing.B) {
-	const rounds, callers = 10, 64
+	const rounds = 10
 	server := pgtest.NewDurable(b)
 	stores := make(map[string]*store)
 	for name, queued := range map[string]int{"short": 1000, "long": *benchQueued} {
@@ -42,7 +42,7 @@ func BenchmarkLongQueue(b *testing.B) {
 	var number atomic.Int64 // of chats
 	turn := func(s *store) (took, used time.Duration) {
 		before := server.ProcessorTime(b)
-		took = timeCalls(b, callers, share, func() error {
+		took = timeCalls(b, share, func() error {
 			run := newAdded(fmt.Sprint("new ", number.Add(1)), "")
 			return s.Runs().Add(b.Context(), run, engine.Terms{Limits: engine.Limits{Queue: 100_000_000}})
 		})

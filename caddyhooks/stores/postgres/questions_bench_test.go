@@ -19,7 +19,7 @@ import (
 // that are put aside, on a server that syncs every commit. The ratios are medians of how much longer that takes in the second one. Run it with
 // -benchtime 20x.
 func BenchmarkBesideRunsPutAside(b *testing.B) {
-	const waiting, together, share = 100_000, 64, 1280
+	const waiting, share = 100_000, 1280
 	server := pgtest.NewDurable(b)
 	stores := []*store{openBench(b, server), openBench(b, server)}
 	for i, s := range stores {
@@ -37,8 +37,8 @@ func BenchmarkBesideRunsPutAside(b *testing.B) {
 	for first := 0; b.Loop(); first = 1 - first { // each comes first as often as the other
 		var accepting, claiming [2]time.Duration
 		for _, i := range []int{first, 1 - first} {
-			accepting[i] = timeCalls(b, together, share, func() error { return acceptNew(b, stores[i], &number) })
-			claiming[i] = timeCalls(b, together, share, func() error { return carryOut(b, stores[i], completed) })
+			accepting[i] = timeCalls(b, share, func() error { return acceptNew(b, stores[i], &number) })
+			claiming[i] = timeCalls(b, share, func() error { return carryOut(b, stores[i], completed) })
 		}
 		for name, of := range map[string][2]time.Duration{"accept": accepting, "claim": claiming} {
 			ratios[name] = append(ratios[name], of[1].Seconds()/of[0].Seconds())
@@ -69,8 +69,8 @@ func BenchmarkSpending(b *testing.B) {
 	var took [2]time.Duration
 	for first := 0; b.Loop(); first = 1 - first { // each comes first as often as the other
 		for _, i := range []int{first, 1 - first} {
-			timeCalls(b, together, together, func() error { return acceptNew(b, s, &number) })
-			took[i] += timeCalls(b, together, together, func() error { return carryOut(b, s, ends[i]) })
+			timeCalls(b, together, func() error { return acceptNew(b, s, &number) })
+			took[i] += timeCalls(b, together, func() error { return carryOut(b, s, ends[i]) })
 		}
 	}
 	b.ReportMetric(took[1].Seconds()/took[0].Seconds(), "end-ratio")
@@ -93,14 +93,14 @@ func carryOut(b *testing.B, s *store, end engine.End) error {
 	return err
 }
 
-// timeCalls calls f so many times, from several callers at once, and returns how long that took.
-func timeCalls(b *testing.B, callers, calls int, f func() error) time.Duration {
+// timeCalls calls f so many times, from 64 callers at once, and returns how long that took.
+func timeCalls(b *testing.B, calls int, f func() error) time.Duration {
 	b.Helper()
 	began := time.Now()
 	var left atomic.Int64
 	left.Store(int64(calls))
 	var group sync.WaitGroup
-	for range callers {
+	for range 64 {
 		group.Go(func() {
 			for left.Add(-1) >= 0 {
 				if err := f(); err != nil {
