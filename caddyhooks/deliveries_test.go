@@ -32,9 +32,10 @@ func startMoodyReceiver(t *testing.T, answer string) *moodyReceiver {
 	rc.answer.Store(&answer)
 	rc.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
+		status, answer := rc.status.Load(), rc.answer.Load() // whoever waits for the body may change them
 		rc.bodies <- string(body)
-		w.WriteHeader(int(rc.status.Load()))
-		io.WriteString(w, *rc.answer.Load())
+		w.WriteHeader(int(status))
+		io.WriteString(w, *answer)
 	}))
 	t.Cleanup(rc.Close)
 	return rc
