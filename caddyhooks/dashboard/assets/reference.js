@@ -67,7 +67,7 @@ const places = {
 		channel: "channels.md#channels",
 		to: "channels.md#channels",
 		ask: "caddyfile.md#hook-ask",
-		budgets: "../guides/what-runs-cost.md#budgets",
+		budgets: "caddyfile.md#hook-budget",
 		progress: "channels.md#progress",
 	},
 };
