@@ -157,6 +157,7 @@ func (c calls) callOnce(caller context.Context, call func(context.Context, *pgx.
 	}
 	err = call(ctx, conn.Conn)
 	inDoubt := err == nil && isNotReplicated(conn.Conn)
+	lost := conn.IsClosed()
 	c.connections.giveBack(conn)
 	if inDoubt {
 		c.startOutage(errNotReplicated)
@@ -171,7 +172,7 @@ func (c calls) callOnce(caller context.Context, call func(context.Context, *pgx.
 	case errors.Is(context.Cause(ctx), errDatabaseGone):
 		return fmt.Errorf("%w: %w", errAnswerUnknown, c.outage.errorNow())
 	default:
-		return c.judge(caller, err, conn.IsClosed(), time.Since(began))
+		return c.judge(caller, err, lost, time.Since(began))
 	}
 }
 
