@@ -191,8 +191,11 @@ func TestEachValueHasTheWholeBudget(t *testing.T) {
 			t.Errorf("%q is held back by what others spent: %+v", value, s)
 		}
 		b.add(k.Entries("alerts", []string{account}, spent(150, 0)))
-		if s, _, _ := k.Check(t.Context(), b, "alerts", []string{account}); s == nil || len(value) < 5 && value != "a\n" && s.Value != value && value != "\xff" {
-			t.Errorf("%q is not held back, or by %+v", value, s)
+		s, _, _ := k.Check(t.Context(), b, "alerts", []string{account})
+		if s == nil {
+			t.Errorf("%q is not held back", value)
+		} else if slices.Contains([]string{"a", "b", "", "a b"}, value) && s.Value != value {
+			t.Errorf("%q is shown as %q", value, s.Value)
 		}
 	}
 	if s, _, _ := k.Check(t.Context(), b, "alerts", nil); s != nil {

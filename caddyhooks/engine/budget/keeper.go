@@ -66,20 +66,19 @@ func (k *Keeper) Set(all []Budget) (changed bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	before := k.budgets.Load()
-	switch {
-	case before == nil && len(all) == 0, before != nil && slices.Equal(before.all, all):
+	if before == nil && len(all) == 0 || before != nil && slices.Equal(before.all, all) {
 		return false
-	case len(all) == 0:
-		k.budgets.Store(nil)
-		k.noteChange()
-		return true
 	}
-	next := &budgets{all: slices.Clone(all), byHook: make(map[string][]Budget)}
+	var next *budgets
+	if len(all) > 0 {
+		next = &budgets{all: slices.Clone(all), byHook: make(map[string][]Budget)}
+	}
 	for _, b := range all {
 		next.byHook[b.Hook] = append(next.byHook[b.Hook], b)
 	}
 	k.budgets.Store(next)
-	k.noteChange()
+	k.changes.Add(1)
+	k.resumes.Store(true)
 	k.held, k.fresh, k.blind = nil, nil, nil
 	for c := range k.told {
 		if !slices.Contains(all, c.Budget) {
@@ -87,11 +86,6 @@ func (k *Keeper) Set(all []Budget) (changed bool) {
 		}
 	}
 	return true
-}
-
-func (k *Keeper) noteChange() {
-	k.changes.Add(1)
-	k.resumes.Store(true)
 }
 
 // Changes is how often the budgets were changed.
