@@ -248,19 +248,29 @@ func (p *Place) Replace(file *NewFile, keep bool) (kept string, err error) {
 		p.Release() // where an open file keeps its name
 	}
 	if keep {
-		kept = p.Path + time.Now().UTC().Format(keptFormat)
-		if err := os.Link(p.Path, kept); errors.Is(err, fs.ErrExist) {
+		if kept, err = p.keepOld(time.Now().UTC()); err != nil {
 			return "", err
-		} else if err != nil { // a file system without links
-			if err := os.Rename(p.Path, kept); err != nil {
-				return "", err
-			}
 		}
 	}
 	if err := os.Rename(temp, p.Path); err != nil {
 		return "", err
 	}
 	return kept, SyncDir(dir)
+}
+
+// keepOld gives the file in this place a name with the time. Several can be replaced within a millisecond.
+func (p *Place) keepOld(now time.Time) (kept string, err error) {
+	for ; ; now = now.Add(time.Millisecond) {
+		kept = p.Path + now.Format(keptFormat)
+		err := os.Link(p.Path, kept)
+		if err == nil {
+			return kept, nil
+		}
+		if _, taken := os.Lstat(kept); taken == nil {
+			continue
+		}
+		return kept, os.Rename(p.Path, kept) // a file system without links
+	}
 }
 
 // ExplainSpace says that a disk is full in words that name the remedy.
