@@ -13,6 +13,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/panics"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/memory"
 )
@@ -30,7 +31,7 @@ const tornStack = "goroutine 1 [running]:\nbolt.(*committer).write(0xc0001)\n\t/
 
 var tornBy = map[string]error{
 	"disk":  errors.New("writing to the store: no space left on device"),
-	"panic": &engine.PanicError{Who: "the store", Value: "a torn page", Stack: []byte(tornStack)},
+	"panic": &panics.Error{Who: "the store", Value: "a torn page", Stack: []byte(tornStack)},
 	"text":  errors.New("writing to the store: panic: a torn page\n" + tornStack),
 }
 

@@ -124,6 +124,9 @@ func BenchmarkNodes(b *testing.B) {
 	}
 }
 
+// BenchmarkLoneOnPostgres is BenchmarkLone with a PostgreSQL that syncs every commit.
+func BenchmarkLoneOnPostgres(b *testing.B) { benchmarkLone(b, newBenchNodes(b, 1).store("default")) }
+
 // nodesBenchmark is what is measured with each store and number of nodes.
 type nodesBenchmark struct {
 	name, hook, body, status, runner string

@@ -21,7 +21,7 @@ func wantBytesOfBodies(t *testing.T, want int64) {
 
 func TestBodiesBeyondMaxMemoryAreRefused(t *testing.T) {
 	rn := hookstest.StartRunner(t, nil)
-	s := hookstest.StartSite(t, hookstest.Hooks(rn, "max_memory 1MB\n max_request 1MB\n max_payload 1MB\n hook signed {\n auth hmac X-Sig secret\n }"))
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, "max_memory 8MB\n max_request 1MB\n max_payload 1MB\n hook signed {\n auth hmac X-Sig secret\n }"))
 	large := `{"text":"` + strings.Repeat("x", 900_000) + `"}`
 	conn := dial(t, s)
 	_, _ = fmt.Fprintf(conn, "POST /api/hooks/wake HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s",
@@ -64,7 +64,7 @@ func TestBodiesBeyondMaxMemoryAreRefused(t *testing.T) {
 // A caller that waits for an answer holds the memory of its body only until the run is stored.
 func TestWaitingCallersHoldNoBytesOfBodies(t *testing.T) {
 	rn, _, release := hookstest.HeldRunner(t)
-	s := hookstest.StartSite(t, hookstest.Hooks(rn, "max_memory 1MB"))
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, "max_memory 8MB"))
 	answers := make(chan int, 2)
 	for range 2 {
 		go func() {
@@ -85,7 +85,7 @@ func TestWaitingCallersHoldNoBytesOfBodies(t *testing.T) {
 // Whatever becomes of requests, their bytes are given back.
 func TestBytesOfBodiesAreGivenBack(t *testing.T) {
 	restore := caddyhooks.ShortenBodyTime(300 * time.Millisecond)
-	s := hookstest.StartSite(t, "hooks {\n enabled\n token "+hookstest.Token+"\n max_memory 1MB\n max_payload 256KB\n queue_limit 50\n chat_limit 20\n"+
+	s := hookstest.StartSite(t, "hooks {\n enabled\n token "+hookstest.Token+"\n max_memory 8MB\n max_payload 256KB\n queue_limit 50\n chat_limit 20\n"+
 		" runner echo\n hook signed {\n auth hmac X-Sig secret\n }\n hook custom {\n action agent\n template {a}\n }\n}")
 	t.Cleanup(restore)
 	text := strings.Repeat("x", 150_000)
@@ -158,7 +158,7 @@ func fanOutBody(items int) string {
 // A template can make a large message, or a hundred of them, of a small body.
 func TestMessagesBeyondMaxMemoryAreRefused(t *testing.T) {
 	rn := hookstest.StartRunner(t, nil)
-	s := hookstest.StartSite(t, hookstest.Hooks(rn, "max_memory 1MB\n max_request 1MB\n"+fanOut))
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, "max_memory 8MB\n max_request 1MB\n"+fanOut))
 
 	s.Post("/api/hooks/fan", fanOutBody(36)).WantError(t, 413, "larger than all the memory")
 	wantBytesOfBodies(t, 0)
@@ -195,10 +195,10 @@ func TestMessagesBeyondMaxMemoryAreRefused(t *testing.T) {
 // A body that fits can become a message, and whatever a template is made of is given back.
 func TestMessagesOfAllTemplatesAreCounted(t *testing.T) {
 	rn := hookstest.StartRunner(t, nil)
-	s := hookstest.StartSite(t, hookstest.Hooks(rn, "max_memory 1MB\n max_request 1MB\n max_payload 1MB\n"+fanOut))
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, "max_memory 8MB\n max_request 1MB\n max_payload 1MB\n"+fanOut))
 	whole := `"` + strings.Repeat("x", 1<<20-2) + `"`
 	if got := s.Post("/api/hooks/plain", whole); got.Status != 202 {
-		t.Errorf("a body as large as max_memory: got %d %s", got.Status, got.Body)
+		t.Errorf("a body as large as fits: got %d %s", got.Status, got.Body)
 	}
 	rn.Next()
 	for hook, body := range map[string]string{
@@ -214,4 +214,33 @@ func TestMessagesOfAllTemplatesAreCounted(t *testing.T) {
 	}
 	rn.Next()
 	wantBytesOfBodies(t, 0)
+}
+
+// A small body can hold many values, which take much more memory than its bytes.
+func TestValuesBeyondMaxMemoryAreRefused(t *testing.T) {
+	rn := hookstest.StartRunner(t, nil)
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, "max_memory 8MB\n max_payload 256KB\n hook all {\n action agent\n template \"{ $..none }\"\n }\n"+
+		"hook one {\n action agent\n template {ok}\n }\n hook form {\n action agent\n body form\n template {ok}\n }\n"+
+		"hook events {\n action agent\n body cloudevents\n template \"{ $..none }{id}\"\n }"))
+	values := func(n int) string { return `{"ok":"ok","a":[` + strings.Repeat(`{"a":{}},`, n) + `0]}` }
+	event := `{"specversion":"1.0","id":"1","source":"/a","type":"t","data":` + values(20_000) + `}`
+	for hook, body := range map[string]string{"all": values(20_000), "form": "payload=" + values(20_000), "events": "[" + event + "]"} {
+		headers := []string{"Authorization", "Bearer " + hookstest.Token}
+		if hook == "events" {
+			headers = append(headers, "Content-Type", "application/cloudevents-batch+json")
+		}
+		got, err := hookstest.TryRequest("POST", s.URL+"/api/hooks/"+hook, body, headers...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got.WantError(t, 413, "values in this body take more")
+		wantBytesOfBodies(t, 0)
+	}
+	for hook, body := range map[string]string{"all": values(5_000), "one": values(20_000), "form": "payload=" + values(5_000)} {
+		if got := s.Post("/api/hooks/"+hook, body); got.Status != 202 {
+			t.Errorf("%s: got %d %s", hook, got.Status, got.Body)
+		}
+		rn.Next()
+		wantBytesOfBodies(t, 0)
+	}
 }

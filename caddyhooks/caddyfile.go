@@ -188,8 +188,8 @@ func (h *Handler) checkBlock(d *caddyfile.Dispenser, places settings.SettingPlac
 	for name := range h.ChannelsRaw {
 		r.Channels[name] = nil
 	}
-	if r.MaxMemory < cmp.Or(h.MaxRequest, service.DefaultMaxRequest) {
-		return places.ErrAt(d, settings.FieldErrorf("max_memory", "must be at least max_request"))
+	if r.MaxMemory < settings.MemoryPerByte*cmp.Or(h.MaxRequest, service.DefaultMaxRequest) {
+		return places.ErrAt(d, settings.FieldErrorf("max_memory", "must be at least eight times max_request"))
 	}
 	if err := h.Settings.Check(r); err != nil {
 		return places.ErrAt(d, err)

@@ -75,7 +75,9 @@ var caddyfileBlocks = []struct {
 		own repeatable: skip header X-Event
 		template: each $.alerts[*]
 		own: fold 30s
-		text: rate 60/1h
+		list: once {a}
+		text: overlap skip
+		list repeatable: rate 60/1h
 		list repeatable: budget 2M tokens/24h
 		own: respond 204
 		number 1: workers 2

@@ -42,14 +42,14 @@ func TestMigrateStoreBringsAllStoresOfAConfigurationUpToDate(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"--instance", "second"}, place + "other went from version 0 to 6.\n"},
-		{nil, place + "hooks_default went from version 0 to 6.\n" + place + "other has version 6 already.\n"},
+		{[]string{"--instance", "second"}, place + "other went from version 0 to 7.\n"},
+		{nil, place + "hooks_default went from version 0 to 7.\n" + place + "other has version 7 already.\n"},
 	} {
 		if out, err := run(append(step.args, "--dsn-env", "HOOKS_TEST_ADMIN")...); err != nil || out != step.want {
 			t.Errorf("%v, got %q, want %q", err, out, step.want)
 		}
 	}
-	if out, err := run(); err != nil || strings.Count(out, " has version 6 already.\n") != 2 {
+	if out, err := run(); err != nil || strings.Count(out, " has version 7 already.\n") != 2 {
 		t.Errorf("as the role of the nodes, when all is done: %v\n%s", err, out)
 	}
 	t.Setenv("HOOKS_TEST_ADMIN", server.TCP("admin", "falsches-geheimnis", "postgres"))

@@ -61,7 +61,7 @@ func TestHookAnswersInItsOwnWords(t *testing.T) {
 
 func TestHookHasItsOwnLimitOfBodies(t *testing.T) {
 	rn := hookstest.StartRunner(t, nil)
-	s := hookstest.StartSite(t, hookstest.Hooks(rn, "max_payload 1KB\n max_memory 2MB\n hook small {\n max_payload 10\n }\n hook large {\n max_payload 2KB\n }\n hook usual"))
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, "max_payload 1KB\n max_memory 8MB\n hook small {\n max_payload 10\n }\n hook large {\n max_payload 2KB\n }\n hook usual"))
 	body := func(n int) string { return `"` + strings.Repeat("x", n-2) + `"` }
 	for _, c := range []struct {
 		hook         string
@@ -73,7 +73,7 @@ func TestHookHasItsOwnLimitOfBodies(t *testing.T) {
 	}
 	s.PutMapping("live", `{"maxPayloadSize":"2KB"}`)
 	s.Post("/api/hooks/live", body(2048)).WantNew(t, 200)
-	s.AdminRequest("PUT", "/hooks/mappings/live", `{"maxPayloadSize":"3MB"}`).WantAdminError(t, 400, "maxPayloadSize", "max_memory", "2.0 MiB")
+	s.AdminRequest("PUT", "/hooks/mappings/live", `{"maxPayloadSize":"2MB"}`).WantAdminError(t, 400, "maxPayloadSize", "max_memory", "8.0 MiB")
 	s.AdminRequest("PUT", "/hooks/mappings/live", `{"maxPayloadSize":0}`).WantAdminError(t, 400, "maxPayloadSize", "1 byte")
 }
 

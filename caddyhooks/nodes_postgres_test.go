@@ -13,6 +13,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/pgtest"
 )
 
 // A dashboard shows what other nodes do, if the store knows it.
@@ -123,5 +124,41 @@ func TestEventsTellOfRefusedRequestsOfOtherNodes(t *testing.T) {
 	s.Request("POST", "/b/wake", `{"text":"x"}`, "X-Service-Token", "wrong")
 	for event := stream.next("refused"); !strings.Contains(event.data, `"hook":"wake","status":401`); {
 		event = stream.next("refused")
+	}
+}
+
+// A server that takes over may have a clock that is behind. Ids of runs are then not in the order in which the runs were accepted.
+func TestNewerRunReplacesOlderOnesWhenTheClockIsSetBack(t *testing.T) {
+	server, schema := pgtest.Shared(t), pgtest.NewName("back_")
+	rn, gone, release := hookstest.HeldRunner(t)
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, `
+		store postgres "`+server.DSN("postgres")+`" {
+			schema `+schema+`
+		}
+		hook replacing {
+			action agent
+			template "hold {n}"
+			chat_id a
+			overlap replace
+		}`))
+	post := func(n int) string {
+		return acceptedRun(t, s.Post("/api/hooks/replacing", fmt.Sprintf(`{"n":%d}`, n)))
+	}
+	first := post(1)
+	rn.Next()
+	server.Exec(t, "postgres", "CREATE OR REPLACE FUNCTION "+schema+".clock_1() RETURNS timestamptz LANGUAGE sql VOLATILE"+
+		" AS 'SELECT clock_timestamp() - interval ''3 s'''")
+	second := post(2)
+	if second > first {
+		t.Fatalf("%s is accepted after %s, whose id is greater", first, second)
+	}
+	if id := <-gone; id != first {
+		t.Errorf("the turn of %s was cancelled, want %s", id, first)
+	}
+	s.Ended(first)
+	s.AdminRequest("GET", "/hooks/runs/"+first, "").WantMembers(t, `{"status":"cancelled","cancelledBy":"the newer run `+second+`"}`)
+	close(release)
+	if ended := s.Ended(second); ended.Status != "completed" {
+		t.Errorf("the newer run is %s", ended.Body)
 	}
 }

@@ -237,7 +237,7 @@ func TestRequestsThatCannotBeTakenNowAreRefused(t *testing.T) {
 	rn, _, release := hookstest.HeldRunner(t)
 	letGo := sync.OnceFunc(func() { close(release) })
 	defer letGo()
-	s, log := refusedSite(t, loudHooks("http "+rn.URL, "workers 1\n queue_limit 2\n chat_limit 1\n max_memory 1MB\n max_request 1MB"))
+	s, log := refusedSite(t, loudHooks("http "+rn.URL, "workers 1\n queue_limit 2\n chat_limit 1\n max_memory 8MB\n max_request 1MB"))
 	answers := make(chan hookstest.Response, 1)
 	const held = `{"message":"hold","chatId":"1","syncResponse":true}`
 	go func() {

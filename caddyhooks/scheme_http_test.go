@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
@@ -379,27 +382,82 @@ func TestSendersTryHooksOut(t *testing.T) {
 	}
 }
 
-// The secret of Notion is known to Notion alone until it tells it to the hook, once.
+// keptBodies are the requests that an instance keeps, as a user of the page sees each of them.
+func keptBodies(t *testing.T, page dashboardPage, instance string) (all []string) {
+	t.Helper()
+	const path = "/refused/requests"
+	var list struct{ Requests []keptRequest }
+	if err := json.Unmarshal([]byte(page.api("GET", "instances/"+instance+path, "").Body), &list); err != nil {
+		t.Fatal(err)
+	}
+	for _, request := range list.Requests {
+		all = append(all, page.api("GET", "instances/"+instance+path+"/"+request.ID, "").Body)
+	}
+	return all
+}
+
+// The secret of Notion is known to Notion alone until it tells it to the hook. Operators see it at every node, and no log has it.
 func TestNotionTellsItsSecret(t *testing.T) {
-	s, _, log := loggedSite(t, hookstest.StartRunner(t, nil), "hooks other {\n path /other\n enabled\n runner echo\n token "+loudToken+
-		"\n hook notion {\n action agent\n auth notion\n }\n}")
+	data := uuid.NewString()
+	node := func(name, secret string) string {
+		return "hooks " + name + " {\n path /" + name + "\n enabled\n keep_refused 1h\n runner echo\n store shared " + data + "\n token " + loudToken +
+			"\n hook notion {\n action agent\n auth notion " + secret + "\n }\n}\n"
+	}
+	site := basicAuth + "hooks_dashboard {\n read_only alice\n}\n"
+	s, accessLog, log := loggedSite(t, hookstest.StartRunner(t, nil), site+node("a", "")+node("b", ""))
 	const event = `{"id":"1","type":"page.created"}`
-	told := func(token string) hookstest.Response {
-		return s.Request("POST", "/other/notion", `{"verification_token":"`+token+`"}`)
+	post := func(node, body string, headers ...string) hookstest.Response {
+		return s.Request("POST", "/"+node+"/notion", body, append(headers, pageOf(t, s).as("ops").headers...)...)
 	}
-	s.Request("POST", "/other/notion", event).WantError(t, 401)
-	s.Request("POST", "/other/notion", event, "X-Notion-Signature", "sha256="+hexSum("", event)).WantError(t, 401)
-	s.Request("POST", "/other/notion", `{"type":"page.created","verification_token":"secret_in-an-event"}`).WantError(t, 401)
-	if resp := told("secret_first"); resp.Status != 200 || resp.Body != "{}" {
-		t.Errorf("answered %d %s", resp.Status, resp.Body)
+	told := func(node, token string) hookstest.Response { return post(node, `{"verification_token":"`+token+`"}`) }
+	shown := func(node string) string { return s.AdminRequest("GET", "/hooks/instances/"+node+"/overview", "").Body }
+	post("a", event).WantError(t, 401, "This hook has no secret yet")
+	post("a", event, "X-Notion-Signature", "sha256="+hexSum("", event)).WantError(t, 401)
+	post("a", `{"type":"page.created","verification_token":"secret_in-an-event"}`).WantError(t, 401)
+	for _, node := range []string{"a", "b", "a"} { // the same token may come again, at any node
+		if resp := told(node, "secret_first"); resp.Status != 200 || resp.Body != "{}" {
+			t.Errorf("answered %d %s", resp.Status, resp.Body)
+		}
 	}
-	told("secret_second").WantError(t, 401)
-	hookstest.Eventually(t, "the token is logged", func() bool { return strings.Contains(readLog(t, log), "secret_first") })
-	text := readLog(t, log)
-	if strings.Count(text, "secret_first") != 1 || strings.Contains(text, "secret_second") || strings.Contains(text, "secret_in-an-event") {
-		t.Errorf("the log has %s", text)
+	told("a", "secret_second").WantError(t, 401, "Another secret was told less than 10 minutes ago.")
+	told("b", "secret_second").WantError(t, 401)
+	told("a", "secret_"+strings.Repeat("x", 200)).WantError(t, 401)
+	post("a", `{"a":[{"verif\u0069cation_token":{"b":"secret_third"}}]}`).WantError(t, 401)
+	post("a", `{"verification_token":"secret_third"`).WantError(t, 401)
+	for _, node := range []string{"a", "b"} {
+		if text := shown(node); !strings.Contains(text, "secret_first") || strings.Contains(text, "secret_second") || !strings.Contains(text, "Notion told hook notion its secret") {
+			t.Errorf("node %s shows %s", node, text)
+		}
+		if text := pageOf(t, s).as("ops").api("GET", "instances/"+node+"/overview", "").Body; !strings.Contains(text, "secret_first") {
+			t.Errorf("the page of node %s shows %s", node, text)
+		}
+		wantNoSecrets(t, "a page that is read only", pageOf(t, s).as("alice").api("GET", "instances/"+node+"/overview", "").Body, "secret_first")
+		for _, path := range []string{"/refused", "/settings", "/runs", "/mappings/notion", "/warnings"} {
+			wantNoSecrets(t, path, s.AdminRequest("GET", "/hooks/instances/"+node+path, "").Body, "secret_first", "secret_second")
+		}
 	}
-	for _, path := range []string{"/hooks/refused", "/hooks/settings", "/hooks/runs", "/hooks/other/refused", "/hooks/other/settings"} {
-		wantNoSecrets(t, path, s.AdminRequest("GET", path, "").Body, "secret_first", "secret_second")
+	reader := pageOf(t, s).as("alice")
+	hookstest.Eventually(t, "a verification token that was refused is kept as a mask", func() bool {
+		told("a", "secret_second")
+		kept := strings.Join(keptBodies(t, reader, "a"), "\n")
+		wantNoSecrets(t, "a kept request", kept, "secret_")
+		return strings.Contains(kept, `{\"verification_token\":\"••••\"}`)
+	})
+	if out, _, err := command(t, "status", "--address", strings.TrimPrefix(s.Admin, "http://"), "--instance", "b"); err != nil || !strings.Contains(out, "secret_first") {
+		t.Errorf("the command shows %s %v", out, err)
+	}
+	hookstest.Eventually(t, "it is logged that a secret was told", func() bool {
+		return strings.Contains(readLog(t, log), "a sender told its secret; caddy hooks status shows it")
+	})
+	for _, token := range []string{"secret_first", "secret_second", "secret_in-an-event"} {
+		if strings.Contains(readLog(t, log)+readLog(t, accessLog), token) {
+			t.Errorf("a log has %s", token)
+		}
+	}
+
+	s.Reload(basicAuth + node("a", "secret_first") + node("b", ""))
+	wantNoSecrets(t, "a node whose hook has the secret", shown("a"), "secret_first")
+	if text := shown("b"); !strings.Contains(text, "secret_first") {
+		t.Errorf("the other node shows %s", text)
 	}
 }

@@ -92,9 +92,9 @@ func TestEverySettingCanBeSetPinnedShownAndSetBack(t *testing.T) {
 func TestWrongOptionIsNamed(t *testing.T) {
 	for option, must := range map[string]string{
 		`"max_timeout":-1`: "max_timeout must be at least 1s", `"max_request":67108865`: "max_request must be from 1 byte to 64MB",
-		`"max_memory":1048575`:                                       "max_memory must be at least 1MB, and at least max_request",
-		`"max_memory":2097151,"max_request":2097152`:                 "max_memory must be at least 1MB, and at least max_request",
-		`"max_memory":2097151,"settings":{"maxPayloadSize":2097152}`: "maxPayloadSize must not be larger than max_memory, which is 2.0 MiB",
+		`"max_memory":1048575`:                                       "max_memory must be at least 1MB, and eight times max_request",
+		`"max_memory":2097151,"max_request":262144`:                  "max_memory must be at least 1MB, and eight times max_request",
+		`"max_memory":8388608,"settings":{"maxPayloadSize":1048577}`: "maxPayloadSize must not be larger than an eighth of max_memory, which is 8.0 MiB",
 		`"workers":-1`: "workers must be at least 1", `"queue_limit":-1`: "queue_limit must be at least 1",
 		`"chat_limit":-1`: "chat_limit must not be negative", `"max_attempts":-1`: "max_attempts must be at least 1",
 		`"retention":1`: "retention must be at least 1s", `"history_limit":"1025GB"`: "history_limit must be from 1 byte to 1024GB", `"drain_timeout":-1`: "drain_timeout must not be negative",

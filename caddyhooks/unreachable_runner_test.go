@@ -91,7 +91,7 @@ func TestARunThatNobodyTakesOnExpires(t *testing.T) {
 		ids, _ := s.Listed("?status=expired")
 		return len(ids) == 2
 	})
-	if r := s.Run(long); r.Status != "queued" {
+	if r := s.Run(long); r.Status != "queued" && r.Status != "running" { // while the runner is tried again
 		t.Errorf("the run with the time of the instance is %s", r.Body)
 	}
 }

@@ -174,7 +174,7 @@ func TestMigrateStoreMakesTheTables(t *testing.T) {
 	if err != nil || !strings.Contains(out, `CREATE SCHEMA IF NOT EXISTS "printed";`) || !strings.Contains(out, `GRANT USAGE ON SCHEMA "printed" TO "nodes";`) {
 		t.Errorf("%v\n%.500s", err, out)
 	}
-	for _, want := range []string{" went from version 0 to 6.\n", " has version 6 already.\n"} {
+	for _, want := range []string{" went from version 0 to 7.\n", " has version 7 already.\n"} {
 		out, err := caddyhooks.RunVerb("migrate-store", "{env.HOOKS_TEST_DSN}", "--schema", "made")
 		if err != nil || !strings.HasSuffix(out, want) || strings.Contains(out, secretOfDatabase) {
 			t.Errorf("%v, %q, want %q", err, out, want)

@@ -73,6 +73,8 @@ func TestErrorsOfACaddyfileUseItsWords(t *testing.T) {
 		"untrusted":          "untrusted maybe",
 		"history":            "history 9999h",
 		"fold":               "action agent\nsync\nfold 30s",
+		"once":               "once {a} 32d",
+		"overlap":            "overlap maybe",
 		"rate":               "rate 60",
 		"budget":             "budget 20/24h",
 		"from":               "from somewhere",
@@ -103,11 +105,18 @@ func TestErrorsOfACaddyfileUseItsWords(t *testing.T) {
 			check(directive.Word, "hook a {\n"+line+"\n}")
 		}
 	}
-	check("max_payload", "max_memory 1MB\nhook a {\nmax_payload 2MB\n}")
+	check("max_payload", "max_memory 8MB\nhook a {\nmax_payload 2MB\n}")
 	check("hook", "hook .a")
 	check("duplicate hook", "hook a\nhook a")
 	check("prices", "prices {\ngpt-5* 1 10\n*-mini 0.25 2\n}")
 	check("prices", "prices {\ngpt-5 1 lots\n}")
+	for _, line := range []string{"once a", "once {a} 0s", "once {a} 1h x", "once `{ $.[ }`"} {
+		check("once", "hook a {\n"+line+"\n}")
+	}
+	for _, line := range []string{"rate 3/1h by", "rate 3/1h by a", "rate 3/1h for {a}", "rate 3/1h by {a}\nrate 3/1h by {b}", "rate 3/1h\nrate 4/1h"} {
+		check("rate", "hook a {\n"+line+"\n}")
+	}
+	check("overlap", "hook a {\nfold 5s\noverlap replace\n}")
 	check("budget", "budget $0/24h")
 	check("budget", "budget $5/24h by {a}")
 	check("default_timeout", "default_timeout 2h")

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
@@ -54,16 +55,19 @@ func (s *Slack) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 }
 
 var (
-	slackChat    = regexp.MustCompile(`^(?:[CGDUW][A-Z0-9]{1,40}(?:/` + slackTime + `)?|#[\p{Ll}\p{Lo}\p{Lm}\p{M}\p{N}_.-]{1,80})$`)
+	slackChat    = regexp.MustCompile(`^[CGDUW][A-Z0-9]{1,40}(?:/` + slackTime + `)?$`)
+	slackName    = regexp.MustCompile(`^#[\p{Ll}\p{Lo}\p{Lm}\p{M}\p{N}_.-]+$`) // counted, it would take megabytes
 	slackMessage = regexp.MustCompile(`^[CGD][A-Z0-9]{1,40}/` + slackTime + `$`)
 )
 
 // slackTime is the ts of a message, which is its id within a channel.
 const slackTime = `[0-9]{1,12}\.[0-9]{1,6}`
 
+const maxSlackName = 80 // characters
+
 // ValidTo takes ids, with a thread or without, and names of channels.
 func (*Slack) ValidTo(to string) error {
-	if !slackChat.MatchString(to) {
+	if !slackChat.MatchString(to) && (!slackName.MatchString(to) || utf8.RuneCountInString(to) > len("#")+maxSlackName) {
 		return errors.New("a chat on Slack is an id that begins with C, G, D, U or W, such as C0123456789, or the name of a channel, " +
 			"such as #general; a thread follows after an id and a slash, as in C0123456789/1700000000.000100")
 	}

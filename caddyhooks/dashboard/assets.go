@@ -12,6 +12,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 //go:embed page.html assets
@@ -33,8 +34,14 @@ type asset struct {
 	gzipped     []byte // nil if that is not smaller
 }
 
-// site is the page with its assets, as all doors serve it.
-var site = mustLoadSite(files)
+// site is the page with its assets, as all doors serve it. Most processes never serve it, so it is made when it is first asked for.
+var site = sync.OnceValue(func() *pageFiles {
+	loaded, err := loadSite(files)
+	if err != nil {
+		panic(err) // the files are part of the program
+	}
+	return loaded
+})
 
 type pageFiles struct {
 	page   []byte
@@ -42,18 +49,11 @@ type pageFiles struct {
 	assets map[string]asset
 }
 
-func mustLoadSite(from fs.FS) *pageFiles {
-	loaded, err := loadSite(from)
-	if err != nil {
-		panic(err) // the files are part of the program
-	}
-	return loaded
-}
-
 // loadSite reads page and assets.
 func loadSite(from fs.FS) (*pageFiles, error) {
 	loaded := &pageFiles{assets: make(map[string]asset)}
 	hash := sha256.New()
+	zip, _ := gzip.NewWriterLevel(nil, gzip.BestCompression) // fails for unknown levels only
 	err := fs.WalkDir(from, "assets", func(name string, entry fs.DirEntry, err error) error {
 		contentType, ok := contentTypes[path.Ext(name)]
 		if err != nil || entry.IsDir() || !ok {
@@ -67,7 +67,7 @@ func loadSite(from fs.FS) (*pageFiles, error) {
 		if ext := path.Ext(name); ext == ".js" || ext == ".css" {
 			content = withoutComments(content)
 		}
-		loaded.assets[strings.TrimPrefix(name, "assets/")] = asset{contentType, content, compressed(content)}
+		loaded.assets[strings.TrimPrefix(name, "assets/")] = asset{contentType, content, compressed(zip, content)}
 		return nil
 	})
 	if err != nil {
@@ -103,11 +103,11 @@ func withoutComments(source []byte) []byte {
 	return kept.Bytes()
 }
 
-func compressed(content []byte) []byte {
+func compressed(zip *gzip.Writer, content []byte) []byte {
 	var buf bytes.Buffer
-	w, _ := gzip.NewWriterLevel(&buf, gzip.BestCompression) // fails for unknown levels only
-	_, _ = w.Write(content)                                 // a buffer takes everything
-	_ = w.Close()
+	zip.Reset(&buf)
+	_, _ = zip.Write(content) // a buffer takes everything
+	_ = zip.Close()
 	if buf.Len() >= len(content) {
 		return nil
 	}
@@ -116,6 +116,7 @@ func compressed(content []byte) []byte {
 
 // servePage serves the page and its assets.
 func (h *handler) servePage(w http.ResponseWriter, r *http.Request) error {
+	site := site()
 	name, isAsset := strings.CutPrefix(r.URL.Path, "/assets/"+site.hash+"/")
 	found, ok := site.assets[name]
 	isPage := r.URL.Path == "" || r.URL.Path == "/"
@@ -134,7 +135,7 @@ func (h *handler) servePage(w http.ResponseWriter, r *http.Request) error {
 	} else if isPage {
 		writeContent(w, r, "text/html; charset=utf-8", site.page)
 	} else {
-		found.serve(w, r)
+		found.serve(w, r, site.hash)
 	}
 	return nil
 }
@@ -152,13 +153,13 @@ func (h *handler) withSlash(r *http.Request) string {
 	return "./" + path.Base(public) + "/"
 }
 
-func (a asset) serve(w http.ResponseWriter, r *http.Request) {
+func (a asset) serve(w http.ResponseWriter, r *http.Request, hash string) {
 	h := w.Header()
 	h.Set("Cache-Control", "private, max-age=31536000, immutable")
 	h.Set("Vary", "Accept-Encoding")
-	content, tag := a.plain, `"`+site.hash+`"`
+	content, tag := a.plain, `"`+hash+`"`
 	if a.gzipped != nil && acceptsGzip(r) {
-		content, tag = a.gzipped, `"`+site.hash+`-gzip"`
+		content, tag = a.gzipped, `"`+hash+`-gzip"`
 		h.Set("Content-Encoding", "gzip")
 	}
 	h.Set("ETag", tag)

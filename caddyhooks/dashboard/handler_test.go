@@ -82,14 +82,14 @@ func TestEveryAnswerHasTheHeaders(t *testing.T) {
 		{open, "HEAD", "/", nil, 200},
 		{open, "POST", "/", nil, 405},
 		{open, "GET", "/nothing", nil, 404},
-		{open, "GET", "/assets/" + site.hash + "/main.js", nil, 200},
-		{open, "GET", "/assets/" + site.hash + "/nothing.js", nil, 404},
+		{open, "GET", "/assets/" + site().hash + "/main.js", nil, 200},
+		{open, "GET", "/assets/" + site().hash + "/nothing.js", nil, 404},
 		{open, "GET", "/api/me", own, 200},
 		{open, "GET", "/api/settings", own, 200},
 		{open, "GET", "/api/settings", nil, 403},
 		{open, "OPTIONS", "/api/settings", []string{"Origin", "https://evil.example", "Access-Control-Request-Method", "PATCH"}, 403},
 		{closed, "GET", "/", nil, 403},
-		{closed, "GET", "/assets/" + site.hash + "/main.js", nil, 403},
+		{closed, "GET", "/assets/" + site().hash + "/main.js", nil, 403},
 		{closed, "GET", "/api/me", own, 403},
 		{closed, "GET", "/api/events", own, 403},
 	} {
@@ -254,7 +254,7 @@ func TestAssetsAreServedWithTheirTypes(t *testing.T) {
 		if ext := path.Ext(name); ext == ".js" || ext == ".css" {
 			want = withoutComments(want)
 		}
-		target := "/assets/" + site.hash + "/" + strings.TrimPrefix(name, "assets/")
+		target := "/assets/" + site().hash + "/" + strings.TrimPrefix(name, "assets/")
 		w := ask(h, "GET", target, "")
 		if contentTypes[path.Ext(name)] == "" {
 			if w.Code != 404 {
@@ -287,8 +287,8 @@ func TestAssetsAreServedWithTheirTypes(t *testing.T) {
 	if err != nil || served < 3 {
 		t.Errorf("served %d assets, %v", served, err)
 	}
-	for _, target := range []string{"/assets/", "/assets/main.js", "/assets/0123456789abcdef0123/main.js", "/assets/" + site.hash + "/",
-		"/assets/" + site.hash + "/../page.html", "/page.html", "/favicon.ico"} {
+	for _, target := range []string{"/assets/", "/assets/main.js", "/assets/0123456789abcdef0123/main.js", "/assets/" + site().hash + "/",
+		"/assets/" + site().hash + "/../page.html", "/page.html", "/favicon.ico"} {
 		if w := ask(h, "GET", target, ""); w.Code != 404 {
 			t.Errorf("%s: got %d", target, w.Code)
 		}

@@ -101,7 +101,7 @@ func TestNobodyGetsInWithoutALink(t *testing.T) {
 	path, cookie := keyOf(t, ask(h, "GET", link, "", "Host", here))
 	otherPath, otherCookie := keyOf(t, ask(h, "GET", "/?"+links.New(), "", "Host", here))
 	value := strings.TrimPrefix(cookie, "hooks_dashboard=")
-	targets := []string{"", "assets/" + site.hash + "/main.js", "api/me", "api/settings", "api/events"}
+	targets := []string{"", "assets/" + site().hash + "/main.js", "api/me", "api/settings", "api/events"}
 	for _, target := range targets {
 		refused := func(target, cookies string) {
 			t.Helper()

@@ -7,7 +7,7 @@ func TestThePageIsSmall(t *testing.T) {
 	t.Parallel()
 	size := func(names ...string) (n int) {
 		for _, name := range names {
-			file, ok := site.assets[name]
+			file, ok := site().assets[name]
 			if !ok {
 				t.Fatalf("there is no %s", name)
 			}
@@ -21,7 +21,7 @@ func TestThePageIsSmall(t *testing.T) {
 	}
 	first := size("main.js", "api.js", "dom.js", "words.js", "times.js", "pauses.js", "questions.js", "plot.js", "overview.js", "dashboard.css", "icons.svg")
 	all := 0
-	for name := range site.assets {
+	for name := range site().assets {
 		all += size(name)
 	}
 	t.Logf("compressed, a first visit of the overview fetches %d bytes, and all pages together have %d", first, all)

@@ -58,7 +58,7 @@ func (r *Run) again(how Again) *Run {
 	run := *r
 	run.ID, run.AgainOf = "", r.ID
 	run.AcceptedAt, run.TraceParent, run.Client, run.Together = time.Time{}, "", how.Client, nil
-	run.Sync, run.Owner, run.Fold = false, "", Fold{}
+	run.Sync, run.Owner, run.Fold, run.Gates, run.Replaces = false, "", Fold{}, nil, false
 	run.Key, run.KeyHeader, run.Replay = nil, "", nil
 	if how.ChatID != "" {
 		run.ChatID, run.NewChat = how.ChatID, false

@@ -263,8 +263,10 @@ func (p *workerPool) askBeforeDelivery(a *attempt, outcome *Outcome) verdict {
 
 // isHeldBack reports whether somebody has to agree before the answer of a run is sent: until then nobody may follow it.
 func (c *Config) isHeldBack(run *Run) bool {
-	return c.Questions != nil && !run.Fold.IsSet() && c.Questions.BeforeDelivery(run, &Outcome{}) != nil
+	return c.Questions != nil && !run.Fold.IsSet() && c.Questions.BeforeDelivery(run, &noOutcome) != nil
 }
+
+var noOutcome Outcome
 
 // holdBack takes the text out of the outcome of a run that failed, if somebody would have had to agree before it is sent.
 func (a *attempt) holdBack(outcome *Outcome) {
@@ -314,17 +316,16 @@ func (a *attempt) ask(kind QuestionKind, q *Question, state *aside) verdict {
 
 // afterTurn is the verdict when the runner has returned.
 func (p *workerPool) afterTurn(ctx context.Context, a *attempt, outcome *Outcome, err error) verdict {
-	var takenOn *TakenOnError
+	takenOn, ok := errors.AsType[*TakenOnError](err)
 	switch {
 	case isTakenOn(ctx, err):
-		errors.As(err, &takenOn)
 		v := p.askLater(a, takenOn)
 		if v.outcome != nil {
 			*outcome = *v.outcome
 			p.abandon(a.config, a.claim.Run, takenOn.State)
 		}
 		return v
-	case errors.As(err, &takenOn): // and somebody cancelled the run meanwhile
+	case ok: // and somebody cancelled the run meanwhile
 		p.abandon(a.config, a.claim.Run, takenOn.State)
 	case err == nil && outcome.Status == Completed:
 		v := p.askBeforeDelivery(a, outcome)

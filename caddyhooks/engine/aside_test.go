@@ -595,3 +595,26 @@ func TestARunThatIsPutAsideOutlivesTheEngine(t *testing.T) {
 		}
 	})
 }
+
+// promptFunc is a runner that could abandon a turn, and whose agent never takes one on.
+type promptFunc struct{ *laterFunc }
+
+func (promptFunc) TakesOn() bool { return false }
+
+func TestAnAgentThatTakesNothingOnGetsNoPlaceToAnswerLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var offered *engine.Later
+		answers := laterFunc(func(_ context.Context, turn engine.Turn) (engine.Reply, error) {
+			offered = turn.Later
+			return engine.Reply{Text: "done"}, nil
+		})
+		for runner, offers := range map[engine.Runner]bool{promptFunc{&answers}: false, &answers: true} {
+			e, _ := startAside(t, runner, new(questioner))
+			run := newRun("chat", "hello")
+			submit(t, e, run)
+			if got := statusOf(t, e, run); got != engine.Completed || (offered != nil) != offers {
+				t.Errorf("the run is %s, and the agent of a %T may answer at %+v", got, runner, offered)
+			}
+		}
+	})
+}

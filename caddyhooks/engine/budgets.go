@@ -22,6 +22,9 @@ func (e *Engine) Budgets(ctx context.Context) ([]budget.State, error) {
 
 // UsedUpBudget is the budget because of which a run is not accepted now, nil if there is none.
 func (e *Engine) UsedUpBudget(ctx context.Context, run *Run) (*budget.State, error) {
+	if e.budgets.IsEmpty() {
+		return nil, nil
+	}
 	return ask(ctx, e.store, func(ctx context.Context) (*budget.State, error) {
 		return e.budgets.Refuses(ctx, e.store.Ledger(), run.Hook, run.Budgets, run.Sync)
 	})

@@ -2,14 +2,12 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"slices"
-	"strings"
 	"sync"
-	"unicode"
-	"unicode/utf8"
 
 	"go.uber.org/zap"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/storage"
 )
 
 // chatOfTurn is what the turn of a run may know of its chat. Every call of the runner for the turn shares it.
@@ -54,10 +52,10 @@ func (c *chatOfTurn) Past(ctx context.Context, turns, bytes int) (past []PastTur
 		return nil, err
 	}
 	for _, record := range records {
-		if limits.HistoryOf(record.Run.History) <= 0 {
-			continue // it is there until it is pruned
-		}
 		turn := PastTurn{Message: record.foldedMessage(), Reply: record.Outcome.Text}
+		if limits.HistoryOf(record.Run.History) <= 0 || turn.Message == "" {
+			continue // it is there until it is pruned, or what the turn was told is not kept
+		}
 		if bytes -= len(turn.Message) + len(turn.Reply); bytes < 0 {
 			break
 		}
@@ -84,7 +82,7 @@ func (c *chatOfTurn) name(session string) {
 	if c == nil || session == "" {
 		return
 	}
-	if err := checkSession(session); err != nil {
+	if err := storage.CheckSession(session); err != nil {
 		c.config.Log.Warn("runner's session not kept", zap.String("run_id", c.run.ID), zap.String("runner", c.runner), zap.Error(err))
 		return
 	}
@@ -104,22 +102,6 @@ func (c *chatOfTurn) session() Session {
 		return Session{}
 	}
 	return Session{Runner: c.runner, ID: c.named}
-}
-
-// MaxSession is how many bytes the name of a session has at most.
-const MaxSession = 1 << 10
-
-// checkSession says why a session cannot be kept. The name itself is nothing for a log.
-func checkSession(session string) error {
-	switch {
-	case len(session) > MaxSession:
-		return errors.New("its name is longer than 1 KiB")
-	case !utf8.ValidString(session):
-		return errors.New("its name is not UTF-8")
-	case strings.ContainsFunc(session, unicode.IsControl):
-		return errors.New("its name has control characters")
-	}
-	return nil
 }
 
 // Interface guards

@@ -115,6 +115,24 @@ func TestATurnIsNotToldOfThoseAfterIt(t *testing.T) {
 	})
 }
 
+// The message of a turn with latest is that of its last run, also if others are kept for longer.
+func TestThePastHasOfFoldsWithLatestWhatTheTurnWasTold(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, open func() engine.Store) {
+		l := &listener{turns: 10, bytes: 1000}
+		store := open()
+		for i, history := range []time.Duration{time.Hour, time.Hour, time.Hour, 0} {
+			run := remembering("chat", fmt.Sprint("state ", i))
+			run.Fold, run.History = engine.Fold{Window: time.Hour, Max: 2, Latest: true}, history
+			if err := store.Runs().Add(t.Context(), run, engine.Terms{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		carryOut(t, startOn(t, store, config(l)), remembering("chat", "last"))
+		l.wantPast(t, "state 3", "state 1>re: state 1")
+		l.wantPast(t, "last", "state 1>re: state 1")
+	})
+}
+
 func TestThePastOfAChatIsCutFromTheOldest(t *testing.T) {
 	for _, tc := range []struct {
 		turns, bytes int

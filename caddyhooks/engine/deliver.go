@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/panics"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/retries"
 )
 
@@ -220,13 +221,13 @@ func (s *deliveries) settle(config *Config, d *Delivery, cause error, pause time
 	case Delivered:
 		config.Log.Debug("delivered", fields...)
 	case Dead:
-		config.Log.Error("delivery given up", append(fields, ErrorField(cause))...)
+		config.Log.Error("delivery given up", append(fields, panics.Field(cause))...)
 	case Pending:
 		log := config.Log.Warn
 		if d.Channel != "" && askedToWait(cause) > 0 {
 			log = config.Log.Debug // which happens all the time
 		}
-		log("delivery failed, will be tried again", append(fields, ErrorField(cause),
+		log("delivery failed, will be tried again", append(fields, panics.Field(cause),
 			zap.Time("due", time.Now().Add(retries.UntilNext(d.Destination(), pause, throttles))))...)
 	}
 	settle := func(ctx context.Context) error {
@@ -255,7 +256,7 @@ func lastError(err error) string {
 	if err == nil {
 		return ""
 	}
-	var panicked *PanicError
+	var panicked *panics.Error
 	if errors.As(err, &panicked) {
 		return "the sender failed"
 	}
@@ -270,7 +271,7 @@ func lastError(err error) string {
 func (s *deliveries) send(ctx context.Context, config *Config, d *Delivery) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = newPanicError("the sender", p)
+			err = panics.New("the sender", p)
 		}
 	}()
 	if d.Channel == "" {

@@ -3,8 +3,6 @@ package engine
 import (
 	"context"
 	"fmt"
-	"net"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -84,24 +82,11 @@ func (d *Delivery) Destination() Destination {
 	if d.Channel != "" {
 		return retries.OnChannel(d.Channel, d.To)
 	}
-	scheme, _, _ := strings.Cut(strings.ToLower(d.Callback), ":")
-	return Destination{Host: scheme + "://" + d.CallbackHost()}
+	return retries.ByCallback(d.Callback)
 }
 
 // CallbackHost is the host and port of a callback, "" of a delivery to a channel.
-func (d *Delivery) CallbackHost() string {
-	u, err := url.Parse(d.Callback)
-	if err != nil || u.Host == "" {
-		return ""
-	}
-	port := u.Port()
-	if port == "" && u.Scheme == "https" {
-		port = "443"
-	} else if port == "" {
-		port = "80"
-	}
-	return net.JoinHostPort(strings.ToLower(u.Hostname()), port)
-}
+func (d *Delivery) CallbackHost() string { return retries.HostOf(d.Callback) }
 
 // Created is the delivery as a store keeps it from the end of its run on: due at once.
 func (d *Delivery) Created(now time.Time) *Delivery {

@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/absence"
 )
 
-// Do submits the run and waits for its end, on whatever node it is carried out. When ctx is done first, the run is
-// cancelled unless it has deliveries, or is put aside: then it goes on, as it does when its time is over. An *RunnerUnreachableError says
-// that the runner is unreachable, and that nothing was stored. For
-// settings see Submit. The functions stored are called when the run is stored.
+// Do submits the run and waits for its end, on whatever node it is carried out. When ctx is done first, the run is cancelled unless it has
+// deliveries, or is put aside: then it goes on, as it does when its time is over. An *RunnerUnreachableError says that the runner is
+// unreachable, and that nothing was stored. For settings see Submit. The functions stored are called when the run is stored.
 func (e *Engine) Do(ctx context.Context, run *Run, settings int64, stored ...func()) (Outcome, error) {
 	if e.isStopping() {
 		return Outcome{}, ErrStopping
@@ -40,8 +41,8 @@ func (e *Engine) Do(ctx context.Context, run *Run, settings int64, stored ...fun
 
 	grace := time.Second
 	broken := e.store.broken
-	absence := e.watchAbsence()
-	defer absence.stop()
+	away := absence.New(e.store.outage, e.lease)
+	defer away.Stop()
 	for waits := true; waits; {
 		waits = false
 		select {
@@ -77,10 +78,10 @@ func (e *Engine) Do(ctx context.Context, run *Run, settings int64, stored ...fun
 			if !e.turns.isRunning(run.ID) {
 				e.turns.tell(run.ID, brokenOutcome()) // unless it was told already
 			}
-		case <-absence.changed:
-			absence.look()
+		case <-away.Changed:
+			away.Look()
 			waits = true
-		case <-absence.tooLong:
+		case <-away.TooLong:
 			waits = true
 			e.turns.tell(run.ID, unreachableOutcome()) // unless it was told already
 		case <-ctx.Done():
@@ -90,8 +91,7 @@ func (e *Engine) Do(ctx context.Context, run *Run, settings int64, stored ...fun
 			_ = e.ends.cancel(run, cancelledOutcome("The caller went away.", "the caller, who hung up"))
 		}
 	}
-	// How the run ended is told by the worker that had it. A runner that does not return when it should must not hold the
-	// caller too.
+	// How the run ended is told by the worker that had it. A runner that does not return when it should must not hold the caller too.
 	timer.Reset(grace)
 	select {
 	case <-ended:
@@ -137,39 +137,6 @@ func (e *Engine) outcomeOf(run *Run, answer <-chan Outcome) (Outcome, error) {
 		return Outcome{}, err
 	}
 	return record.Outcome, nil
-}
-
-// absence tells a caller who waits that the store has been unreachable for too long.
-type absence struct {
-	node    *node
-	changed <-chan struct{}
-	tooLong <-chan time.Time
-	timer   *time.Timer // nil if the store was never unreachable
-}
-
-// watchAbsence returns what must be stopped.
-func (n *node) watchAbsence() *absence {
-	a := &absence{node: n}
-	a.look()
-	return a
-}
-
-// look is called when changed was closed. Turns of this node are given up when the store was unreachable for a lease, and then there is
-// nothing more to wait for.
-func (a *absence) look() {
-	a.stop()
-	since, changed, cause := a.node.store.outage()
-	a.changed = changed
-	if cause != nil {
-		a.timer = time.NewTimer(max(0, a.node.lease()-time.Since(since)))
-		a.tooLong = a.timer.C
-	}
-}
-
-func (a *absence) stop() {
-	if a.timer != nil {
-		a.timer.Stop()
-	}
 }
 
 // cancelPatience is how long Cancel waits for a runner to let go of a turn.

@@ -21,6 +21,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/gate"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/minutes"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/starts"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/stream"
@@ -63,7 +64,8 @@ func New(store Store) *Engine {
 	e.leases = newLeases(n)
 	e.questions = &questions{node: n, events: e.events}
 	e.deliveries = newDeliveries(n, e.leases, e.minutes, e.events)
-	e.ends = &runEnds{node: n, turns: e.turns, streams: e.streams, pruner: e.pruner, minutes: e.minutes, events: e.events}
+	e.ends = &runEnds{node: n, turns: e.turns, streams: e.streams, pruner: e.pruner, minutes: e.minutes, events: e.events,
+		workerFree: workerFree}
 	e.expirer = newExpirer(n, e.ends, e.runners)
 	e.pool = &workerPool{node: n, schemas: e.schemas, turns: e.turns, leases: e.leases, runners: e.runners, ends: e.ends, streams: e.streams,
 		free: workerFree}
@@ -92,9 +94,10 @@ func (e *Engine) CheckSchema(raw []byte) error {
 // no trace.
 func (e *Engine) Attach(config Config) (detach func()) {
 	if e.attach(&config) {
-		for _, loop := range []func(){e.watchStore, e.pool.dispatch, e.deliveries.loop, e.pruner.loop, e.expirer.loop, e.minutes.Keep} {
+		for _, loop := range []func(){e.watchStore, e.deliveries.loop, e.pruner.loop, e.expirer.loop, e.minutes.Keep} {
 			e.loops.Go(loop)
 		}
+		e.pool.workers.Go(e.pool.dispatch)
 		e.renewer.Go(e.leases.keep)
 		e.streams.PassOn(e.base.Done())
 	} else {
@@ -124,7 +127,8 @@ func (e *Engine) Submit(ctx context.Context, run *Run, settings int64) error {
 	return e.SubmitAll(ctx, []*Run{run}, settings)
 }
 
-// SubmitAll is Submit for the runs of one request. All of them are accepted in one step, or none is.
+// SubmitAll is Submit for the runs of one request. All of them are accepted in one step, or none is, but for those that gates leave out:
+// see Runs.AddAll.
 func (e *Engine) SubmitAll(ctx context.Context, runs []*Run, settings int64) error {
 	return e.submit(ctx, runs, Terms{Settings: settings})
 }
@@ -143,19 +147,26 @@ func (e *Engine) submit(ctx context.Context, runs []*Run, terms Terms) error {
 			run.Fold.Alike = run.alike()
 		}
 	}
-	err := e.store.Runs().AddAll(ctx, runs, terms)
-	var duplicate *DuplicateError
+	err := e.pool.add(ctx, runs, terms)
+	_, duplicate := errors.AsType[*DuplicateError](err)
+	_, closed := errors.AsType[*gate.ClosedError](err)
 	switch {
 	case err == nil:
 		e.store.writes.Note(writeRun, nil)
 		for _, run := range runs {
+			if run.ID == "" { // a gate has left it out
+				continue
+			}
 			e.metrics().RunAccepted(run)
 			e.minutes.RunAccepted(run.Hook, run.AcceptedAt)
 			e.events.Runs.Publish(run.ID)
 			e.expirer.expect(run)
+			if run.Replaces {
+				e.protect("replacing runs", func() { e.ends.replaceOlder(run) })
+			}
 		}
 		return nil
-	case errors.Is(err, ErrQueueFull), errors.Is(err, ErrChatFull), errors.Is(err, ErrSettingsChanged), errors.As(err, &duplicate),
+	case duplicate, closed, errors.Is(err, ErrQueueFull), errors.Is(err, ErrChatFull), errors.Is(err, ErrSettingsChanged),
 		errors.Is(err, ErrRunAgain), errors.Is(err, ErrNotFound):
 		return err
 	default:
@@ -237,17 +248,18 @@ func signal(c chan struct{}) {
 	}
 }
 
-// Repeated looks whether a request that is not accepted now was accepted before. The error is a *DuplicateError then, as that of
-// Submit, nil if it is a new one, and ErrSettingsChanged if the settings are not those in force. Nothing is stored.
+// Repeated looks whether a request that is not accepted now was accepted before. The error is a *DuplicateError or *gate.ClosedError then,
+// as that of Submit, nil if it is a new one, and ErrSettingsChanged if the settings are not those in force. Nothing is stored.
 func (e *Engine) Repeated(ctx context.Context, runs []*Run, settings int64) error {
 	ctx, stop := e.store.patience(context.WithoutCancel(ctx))
 	defer stop()
 	err := e.store.Runs().AddAll(ctx, runs, Terms{Settings: settings, Limits: e.config().Limits, Refuse: errNotRepeated})
 	var duplicate *DuplicateError
+	var closed *gate.ClosedError
 	switch {
 	case errors.Is(err, errNotRepeated):
 		return nil
-	case errors.As(err, &duplicate), errors.Is(err, ErrSettingsChanged):
+	case errors.As(err, &duplicate), errors.As(err, &closed), errors.Is(err, ErrSettingsChanged):
 		return err
 	default:
 		e.store.noteBroken(err)

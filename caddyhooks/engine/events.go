@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/news"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/storage"
 )
 
 // Events tells which runs and deliveries of this engine have changed lately: see news.Events.
@@ -12,16 +13,9 @@ type Events = news.Events
 // Events returns the events of the engine.
 func (e *Engine) Events() *Events { return e.events }
 
-// NewsTeller is a Store that knows which runs other nodes have accepted, started or ended lately.
-type NewsTeller interface {
-	// News returns the ids of such runs since the last call, the newest first, up to a number. It is asked once a second or so as
-	// long as somebody looks at lists of runs; the first answer after a pause is empty.
-	News(ctx context.Context, most int) (runs []string, err error)
-}
-
 // HearNews has Events tell of runs of other nodes, too, if the store knows them. A store that fails tells next time.
 func (e *Engine) HearNews(ctx context.Context) {
-	teller, ok := e.store.Store.(NewsTeller)
+	teller, ok := e.store.Store.(storage.NewsTeller)
 	if !ok {
 		return
 	}

@@ -10,7 +10,7 @@ type Field[T any] struct {
 // MaxFields is how many numbers there can be. A larger one only needs another constant here.
 const MaxFields = 128
 
-// RunFields are the fields of a run. Never reuse a number or a name. The next free number is 67; bolt uses what is missing.
+// RunFields are the fields of a run. Never reuse a number or a name. The next free number is 69; bolt uses what is missing.
 var RunFields = []Field[Run]{
 	{1, "", func(r *Run) any { return &r.ChatID }},
 	{2, "", func(r *Run) any { return &r.Hook }},
@@ -48,6 +48,8 @@ var RunFields = []Field[Run]{
 	{62, "sender", func(r *Run) any { return &r.Sender }},
 	{63, "asks", func(r *Run) any { return &r.Asks }},
 	{66, "budgets", func(r *Run) any { return &r.Budgets }},
+	{67, "replaces", func(r *Run) any { return &r.Replaces }},
+	{68, "foldLatest", func(r *Run) any { return &r.Fold.Latest }},
 }
 
 // EndFields are those that a run has besides when it has ended. Numbers and names are others than those of RunFields, but for "message".

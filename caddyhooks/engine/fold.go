@@ -1,69 +1,41 @@
 package engine
 
 import (
-	"crypto/sha256"
-	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/fold"
 )
 
-// FoldMessage is the message of a turn for several runs: the messages of all, in order, each after a line with its number and
-// time. Outside text stays marked as it is in each of them. A single run has its own message.
-//
-// The lines carry an id that depends on the ids of all runs. Those are random, and made after the messages were sent: nobody can
-// send a text that passes for such a line. The same runs have the same id, so a turn that is repeated has the same message.
+// FoldMessage is the message of a turn for some runs: see fold.Join. If only the newest counts, it is that of the last one.
 func FoldMessage(runs []*Run) string {
-	if len(runs) == 1 {
-		return runs[0].Message
+	if last := runs[len(runs)-1]; last.Fold.Latest {
+		return last.Message
 	}
-	ids := sha256.New()
-	size := 0
-	for _, run := range runs {
-		ids.Write([]byte(run.ID))
-		size += len(run.Message) + foldLineSize
-	}
-	id := fmt.Sprintf("%x", ids.Sum(nil)[:4])
-	var message strings.Builder
-	message.Grow(size + foldLineSize)
-	fmt.Fprintf(&message, "%d messages came one after the other. Each one begins after a line that ends with id=%s].\n", len(runs), id)
+	messages := make([]fold.Message, len(runs))
 	for i, run := range runs {
-		message.WriteString("\n[" + strconv.Itoa(i+1) + " of " + strconv.Itoa(len(runs)) +
-			", accepted " + run.AcceptedAt.UTC().Format(time.RFC3339) + ", id=" + id + "]\n")
-		message.WriteString(run.Message)
-		if i+1 < len(runs) {
-			message.WriteByte('\n')
-		}
+		messages[i] = fold.Message{RunID: run.ID, AcceptedAt: run.AcceptedAt, Text: run.Message}
 	}
-	return message.String()
+	return fold.Join(messages)
 }
 
-// foldedMessage is the message of a past turn, as far as it is kept.
+// foldedMessage is the message of a past turn, as far as it is kept; "" if it was that of the last run, which is not kept.
 func (r *Record) foldedMessage() string {
 	runs := []*Run{r.Run}
 	for _, run := range r.Followers {
-		if run.Message != "" {
+		if run.Message != "" || run.Fold.Latest {
 			runs = append(runs, run)
 		}
 	}
 	return FoldMessage(runs)
 }
 
-// foldLineSize is about how many bytes there are beside each message.
-const foldLineSize = 80
-
 // MaxFoldMessage is how many bytes the messages of the runs of a fold have together. Runs beyond it wait for the next turn. The
 // first run is carried out whatever its size.
 const MaxFoldMessage = 1 << 20
 
 // runs are all that the claim is for, in their order.
-func (c *Claim) runs() []*Run {
-	if len(c.Folded) == 0 {
-		return []*Run{c.Run}
-	}
-	return append([]*Run{c.Run}, c.Folded...)
-}
+func (c *Claim) runs() []*Run { return slices.Collect(c.eachRun) }
 
 // eachRun goes over all runs that the claim is for, in their order.
 func (c *Claim) eachRun(yield func(*Run) bool) {

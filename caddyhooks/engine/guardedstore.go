@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/panics"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/storage"
 )
 
@@ -46,8 +47,8 @@ func ask[T any](ctx context.Context, s *guardedStore, call func(context.Context)
 // noteBroken reports whether an error says that the store is broken. The first time that is logged: from then on every call
 // of the store fails alike.
 func (s *guardedStore) noteBroken(err error) bool {
-	var broken *StoreBrokenError
-	if !errors.As(err, &broken) {
+	broken, ok := errors.AsType[*StoreBrokenError](err)
+	if !ok {
 		return false
 	}
 	s.brokenOnce.Do(func() {
@@ -61,7 +62,7 @@ func (s *guardedStore) noteBroken(err error) bool {
 // failed logs that the store failed, unless that is known.
 func (s *guardedStore) failed(message string, err error, fields ...zap.Field) {
 	if !s.isKnown(err) {
-		s.configs.log().Error(message, append(fields, ErrorField(err))...)
+		s.configs.log().Error(message, append(fields, panics.Field(err))...)
 	}
 }
 
@@ -157,12 +158,12 @@ func (s *guardedStore) watch(back func()) {
 		case cause != nil && since.IsZero():
 			since, lastCause = began, cause.Error()
 			s.configs.log().Error("the store cannot be reached: nothing is accepted or started until it is back. It is tried again all the time",
-				ErrorField(cause))
+				panics.Field(cause))
 		case cause != nil:
 			// Other causes come and go while a database starts.
 			if refusal := (Refusal)(nil); errors.As(cause, &refusal) && lastCause != cause.Error() {
 				lastCause = cause.Error()
-				s.configs.log().Error("the store refuses this node", ErrorField(cause))
+				s.configs.log().Error("the store refuses this node", panics.Field(cause))
 			}
 		case !since.IsZero():
 			s.configs.log().Info("the store is back", zap.Duration("unreachable", time.Since(since)))

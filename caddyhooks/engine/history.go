@@ -1,50 +1,25 @@
 package engine
 
-import (
-	"encoding/json"
+import "github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/input"
 
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
-)
-
-// Input is the message, metadata and schema of a run, as far as they are kept after the end of the run. Headers, raw bodies and secrets are
-// not part of it.
-type Input struct {
-	Message  string
-	Metadata json.RawMessage
-	Schema   json.RawMessage
-	Cut      bool // there was more
-}
+// Input is what is kept of a run's input after its end.
+type Input = input.Input
 
 // MaxInput is how many bytes are kept of a run's input.
-const MaxInput = 64 << 10
+const MaxInput = input.Max
 
-// Input is what is kept of the run after its end. If it is too much, the message comes first, and may be cut. Metadata and
-// schema are kept whole or not at all: half an object would be none.
+// Input is what is kept of the run after its end.
 func (r *Run) Input() Input {
-	input := Input{Message: r.Message, Metadata: r.Metadata, Schema: r.Schema}
-	if input.Size() <= MaxInput {
-		return input
-	}
-	input = Input{Message: text.Beginning(r.Message, MaxInput), Cut: true}
-	if input.Size()+len(r.Metadata) <= MaxInput {
-		input.Metadata = r.Metadata
-	}
-	if input.Size()+len(r.Schema) <= MaxInput {
-		input.Schema = r.Schema
-	}
-	return input
+	return Input{Message: r.Message, Metadata: r.Metadata, Schema: r.Schema}.Kept()
 }
 
-// Size is how many bytes it has.
-func (t *Input) Size() int { return len(t.Message) + len(t.Metadata) + len(t.Schema) }
-
-// Complete puts it into the record of a run that has ended.
-func (t *Input) Complete(record *Record) {
-	run := *record.Run
-	run.Message, run.Metadata, run.Schema = t.Message, t.Metadata, t.Schema
-	record.Run, record.Kept = &run, KeptWhole
-	if t.Cut {
-		record.Kept = KeptCut
+// SetInput puts what is kept into the record of a run that has ended.
+func (r *Record) SetInput(kept *Input) {
+	run := *r.Run
+	run.Message, run.Metadata, run.Schema = kept.Message, kept.Metadata, kept.Schema
+	r.Run, r.Kept = &run, KeptWhole
+	if kept.Cut {
+		r.Kept = KeptCut
 	}
 }
 

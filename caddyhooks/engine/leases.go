@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/panics"
 )
 
 // renewAgainAfter is the pause after a renewal that failed.
@@ -127,7 +129,7 @@ func (l *leases) renewAll() error {
 		l.renewedAt, l.gaveUp = began, false
 	case time.Since(l.renewedAt) >= lease:
 		if !l.gaveUp && len(claims)+len(held) > 0 {
-			l.log().Error("leases could not be renewed in time; turns and deliveries under way are cancelled", ErrorField(err))
+			l.log().Error("leases could not be renewed in time; turns and deliveries under way are cancelled", panics.Field(err))
 		}
 		l.gaveUp = true
 		lost, lostDeliveries = claims, held
@@ -157,7 +159,7 @@ func (l *leases) ask(claims []*Claim, held []*Delivery, lease time.Duration) (
 	lost []*Claim, cancelled []Cancellation, lostDeliveries []*Delivery, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = newPanicError("the store", p)
+			err = panics.New("the store", p)
 		}
 	}()
 	ctx, stop := context.WithTimeout(context.Background(), lease/3)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/agent"
 )
 
 func timedOut(run *Run) Outcome {
@@ -13,10 +15,17 @@ func timedOut(run *Run) Outcome {
 		Account: Account{Reason: fmt.Sprintf("the runner did not answer within the %v that the run had", run.Timeout)}}
 }
 
-// cancelledOutcome is the end of a run that somebody cancelled.
+// cancelledOutcome is the end of a run that somebody, or a newer run, cancelled.
 func cancelledOutcome(message, by string) Outcome {
-	return Outcome{Status: Cancelled, Message: message, Account: Account{CancelledBy: by}}
+	outcome := Outcome{Status: Cancelled, Message: message, Account: Account{CancelledBy: by}}
+	if strings.HasPrefix(by, byNewer) {
+		outcome.Failure, outcome.Message = Replaced, "A newer run has taken the place of this one."
+	}
+	return outcome
 }
+
+// byNewer is by what a run was cancelled, before the id of the newer run.
+const byNewer = "the newer run "
 
 // waitedOut is the end of a run whose caller waited as long as it could, while the run was never started. paused is why, if an operator
 // has paused it. Callers do not learn the operator's reason.
@@ -50,8 +59,7 @@ func stoppedOutcome() Outcome {
 		Account: Account{Reason: "the service shut down before the run was over"}}
 }
 
-// brokenOutcome is for a caller whose run cannot be carried out. It is not stored: the run is carried out when the store
-// works again.
+// brokenOutcome is for a caller whose run cannot be carried out. It is not stored: the run is carried out when the store works again.
 func brokenOutcome() Outcome {
 	return Outcome{Status: Failed, Failure: ShuttingDown, RetryAfter: 5 * time.Second,
 		Message: "The store failed before the run was carried out; try again later."}
@@ -104,7 +112,7 @@ func failed(ctx context.Context, run *Run, outcome Outcome, err error) (Outcome,
 		} else if before.Repairs > 0 {
 			outcome.Account.Reason += fmt.Sprintf(": repair attempt %d was under way", before.Repairs)
 		}
-		outcome.Account.Reason += lastWordsIn(err)
+		outcome.Account.Reason += agent.LastWordsIn(err)
 	case errors.As(cause, &cancelled):
 		outcome = cancelledOutcome("The run was cancelled.", cancelled.by)
 	case errors.Is(cause, ErrStopping):

@@ -4,9 +4,11 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"hash/fnv"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/gate"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
 )
 
@@ -55,6 +57,12 @@ type Run struct {
 	// that could have become several has one element here before that.
 	Together []Sibling
 
+	// Gates let the run in only so often. Stores look at them when they accept it, and do not keep them with it.
+	Gates []gate.Gate
+
+	// Replaces says that the unfinished runs of its hook in its chat that are older are cancelled.
+	Replaces bool
+
 	// Sender is by what the hook tells senders apart, if somebody is asked about new ones.
 	Sender string
 
@@ -78,6 +86,7 @@ func NewRequestID(id string) string { return oneline.Of(id, 256) }
 type Fold struct {
 	Window time.Duration // how long after its acceptance the first run waits for others
 	Max    int           // so many runs do not wait for more, and no turn has more
+	Latest bool          // the turn is told the newest message alone
 	Alike  uint32        // a digest of what the runs of a turn have in common; the engine sets it
 }
 
@@ -88,7 +97,7 @@ func (f Fold) IsSet() bool { return f.Max > 1 }
 func (r *Run) alike() uint32 {
 	digest := fnv.New32a()
 	for _, part := range [...]string{r.Timeout.String(), r.Tier, r.ValidationTier, r.MemoryPreset, string(r.Metadata), string(r.Schema),
-		strings.Join(r.Budgets, "")} {
+		strings.Join(r.Budgets, ""), strconv.FormatBool(r.Fold.Latest)} {
 		_, _ = digest.Write(binary.AppendUvarint(nil, uint64(len(part))))
 		_, _ = digest.Write([]byte(part))
 	}
@@ -127,7 +136,7 @@ func (r *Run) Repeats(first *Run) error {
 type Key struct {
 	ID      [32]byte
 	Body    [32]byte
-	AnyBody bool // a repeated request is one whatever its body
+	AnyBody bool // a repeated request is one whatever its body, and Body may be left out
 }
 
 // Status is where a run is. It is queued, running, possibly waiting, queued and running again, and then one of the others, which
@@ -157,7 +166,7 @@ type Outcome struct {
 	Repairs int    // repair calls that were made for it
 	Checked bool   // the answer had to match a schema
 
-	Failure    Failure       // why, when Status is Failed
+	Failure    Failure       // why, when Status is Failed, or Cancelled by a newer run
 	Message    string        // one sentence about it for the caller
 	RetryAfter time.Duration // when it makes sense to ask again, if it does
 
@@ -176,6 +185,7 @@ const (
 	SchemaUnmet       Failure = "schema_unmet"
 	ShuttingDown      Failure = "shutting_down"
 	Interrupted       Failure = "interrupted" // by the end of the process, or by that of the agent
+	Replaced          Failure = "replaced"    // cancelled by a newer run
 )
 
 // Ended reports whether the status is final.
@@ -184,8 +194,8 @@ func (s Status) Ended() bool { return s != Queued && s != Running && s != Waitin
 // ForgetsKey reports whether the key of a run that ended like this can be used again: there is no answer that a repeated
 // request could be given.
 func (o *Outcome) ForgetsKey() bool {
-	return o.Status == Cancelled || o.Status == Expired || o.Failure == RunnerUnavailable || o.Failure == ShuttingDown ||
-		o.Failure == Interrupted
+	return o.Status == Cancelled && o.Failure != Replaced || o.Status == Expired || o.Failure == RunnerUnavailable ||
+		o.Failure == ShuttingDown || o.Failure == Interrupted
 }
 
 // hasDeliveries reports whether someone other than a waiting caller is told how the run ended.

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/minutes"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/panics"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/stream"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
 )
@@ -21,6 +22,8 @@ type runEnds struct {
 	pruner  *pruner
 	minutes *minutes.Keeper
 	events  *Events
+
+	workerFree chan struct{} // there may be work for a worker
 }
 
 // newEnd is the end of runs that share an outcome.
@@ -130,8 +133,7 @@ func (how *ending) fields(run *Run, outcome *Outcome) []zap.Field {
 	if account.ValidationErrors != nil {
 		fields = append(fields, zap.Strings("validation_errors", account.ValidationErrors))
 	}
-	var panicked *PanicError
-	if errors.As(how.err, &panicked) {
+	if panicked, ok := errors.AsType[*panics.Error](how.err); ok {
 		fields = append(fields, zap.ByteString("stack", panicked.Stack))
 	}
 	return fields
@@ -233,6 +235,7 @@ func (n *runEnds) withdraw(run *Run, outcome Outcome, open ...*Question) error {
 	if err == nil {
 		n.endProgress(run)
 		n.conclude(run, end, ending{attempts: n.attemptsOf(run)})
+		signal(n.workerFree) // for the next run of its chat
 	} else if !errors.Is(err, ErrClaimLost) {
 		n.store.failed("storing the end of a run failed", err, zap.String("run_id", run.ID))
 	}

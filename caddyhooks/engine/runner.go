@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -22,6 +21,7 @@ type (
 	Action           = agent.Action
 	Later            = agent.Later
 	Abandoner        = agent.Abandoner
+	Postponer        = agent.Postponer
 	Ask              = agent.Ask
 	AskPlace         = agent.AskPlace
 	Asker            = agent.Asker
@@ -40,15 +40,6 @@ const (
 	MemoryPlain    = agent.MemoryPlain
 	MaxTakenOn     = agent.MaxTakenOn
 )
-
-// lastWordsIn are the last words of an agent whose turn was cut short, for the end of a sentence. There may be none.
-func lastWordsIn(err error) string {
-	var cut *CutShortError
-	if errors.As(err, &cut) && cut.LastWords != "" {
-		return cut.Words()
-	}
-	return ""
-}
 
 // RunnerUnreachableError says that a runner has not taken on the last turns, and is not asked at the moment.
 type RunnerUnreachableError struct{ RetryAfter time.Duration }

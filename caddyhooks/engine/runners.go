@@ -12,6 +12,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/account"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/agent"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/panics"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/runnerstate"
 )
 
@@ -57,13 +59,13 @@ func (r *runners) RunnerStates() []RunnerState {
 // noteCall notes how a call of a runner ended.
 func (r *runners) noteCall(ctx context.Context, name string, runner Runner, turn *Turn, err error) {
 	turned := RunnerOK
-	if takenOn := (*TakenOnError)(nil); err == nil || errors.As(err, &takenOn) {
+	if _, takenOn := errors.AsType[*TakenOnError](err); err == nil || takenOn {
 		r.calls.Answered(name)
 	} else {
 		text := callError(ctx, runner, turn, err)
 		r.calls.Failed(name, text)
 		turned = RunnerFailing
-		if unavailable := (*UnavailableError)(nil); text == "" || errors.As(err, &unavailable) {
+		if _, unavailable := errors.AsType[*UnavailableError](err); text == "" || unavailable {
 			turned = "" // it was not taken on, or somebody ended it
 		}
 	}
@@ -84,7 +86,7 @@ func callError(ctx context.Context, runner Runner, turn *Turn, err error) string
 		case !timedOut:
 			return ""
 		case !errors.As(err, &unavailable):
-			text = fmt.Sprintf("the runner did not answer within %v", turn.Timeout) + lastWordsIn(err)
+			text = fmt.Sprintf("the runner did not answer within %v", turn.Timeout) + agent.LastWordsIn(err)
 		}
 	}
 	return redactOf(runner).Line(text, account.MaxReason)
@@ -153,7 +155,7 @@ func (r *runners) call(ctx context.Context, name string, runner Runner, turn Tur
 	r.calls.Begin(name)
 	defer func() {
 		if p := recover(); p != nil {
-			err = newPanicError("the runner", p)
+			err = panics.New("the runner", p)
 		}
 		r.noteCall(ctx, name, runner, &turn, err)
 	}()

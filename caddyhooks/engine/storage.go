@@ -49,6 +49,7 @@ type (
 const (
 	KeptChanges     = storage.KeptChanges
 	MaxDocument     = storage.MaxDocument
+	MaxSession      = storage.MaxSession
 	MaxDocumentName = storage.MaxDocumentName
 	NoHistory       = storage.NoHistory
 	MaxWithout      = storage.MaxWithout

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/runnerstate"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/storage"
 )
 
 // A Store keeps runs with their questions and deliveries until they are pruned, idempotency keys, the sessions of chats, the live settings
@@ -77,19 +78,21 @@ type Runs interface {
 	// AddAll is Add for the runs of one request, in one step: all of them are stored or none is, in their order. Key, Replay
 	// and AgainOf are those of the first, whose Together then names all of them, also in a *DuplicateError. The limits are for
 	// all of them together.
+	//
+	// A run whose gate of the kind Once or Alone is closed is left out, and has no ID then. If all are, nothing is stored, and the error is
+	// the *gate.ClosedError of the first. So it is if the Rate of one of them is closed. The gates of runs that are stored are passed in
+	// the same step, and no others are. Keys are looked at before gates, and terms.Refuse only after those of the kind Once.
 	AddAll(ctx context.Context, runs []*Run, terms Terms) error
 
-	// Claim hands out runs to be carried out now. A chat has at most one claim, and its runs are handed out in the
-	// order in which they were added. A claim that is not renewed within its lease can be given to another node, soon after
-	// the lease is over: a store need not notice at once. wait is how
-	// long until a run that waits is due, negative if there is none; leases of others do not count.
+	// Claim hands out runs to be carried out now. A chat has at most one claim, and its runs are handed out in the order in which they
+	// were added. A claim that is not renewed within its lease can be given to another node, soon after the lease is over: a store need
+	// not notice at once. wait is how long until a run that waits is due, negative if there is none; leases of others do not count.
 	//
-	// A run with a Fold is handed out when its window is over, counted from its acceptance, or when Max runs of it stand
-	// together: runs of the same hook and runner, with a Fold and as often started as the first, one after the other in the
-	// chat, which nobody waits for and which are no other run again. Those that stand behind it, up to Max and as long as their
-	// messages have no more than MaxFoldMessage bytes, come along as Claim.Folded, and count as one run for the batch. Nor does a
-	// run wait when the next one would be too much. The window
-	// of a run that waits counts for wait, and Watch tells when one is opened that is over before all others.
+	// A run with a Fold is handed out when its window is over, counted from its acceptance, or when Max runs of it stand together: runs of
+	// the same hook and runner, with a Fold and as often started as the first, one after the other in the chat, which nobody waits for and
+	// which are no other run again. Those that stand behind it, up to Max and as long as their messages have no more than MaxFoldMessage
+	// bytes, come along as Claim.Folded, and count as one run for the batch. Nor does a run wait when the next one would be too much. The
+	// window of a run that waits counts for wait, and Watch tells when one is opened that is over before all others.
 	Claim(ctx context.Context, batch Batch) (claims []*Claim, wait time.Duration, err error)
 
 	// Renew lets claims hold for another lease, and says that this node is alive, also if it holds none. A claim whose lease
@@ -134,6 +137,10 @@ type Runs interface {
 	// quicker than Get.
 	Unfinished(ctx context.Context, id string) (bool, error)
 
+	// Beside returns the ids of unfinished runs of the hook of a run: those that stand before it in its chat and those behind it, the last
+	// ones first, up to a number of each. In rare cases some are of another chat. A run that has ended has none.
+	Beside(ctx context.Context, run *Run, most int) (before, behind []string, err error)
+
 	// List returns runs, the newest first unless the query says otherwise, with as much of their texts as the query asks for.
 	// next is the Cursor of the query for the page after this one, "" if there is none. It has the form of a run id, and its time
 	// tells how far the query got. A page can be short or empty although there is more: a query looks at a bounded number of runs, and
@@ -157,6 +164,15 @@ type Runs interface {
 
 	// Backlog is the same and more. It takes no longer if there are many runs either.
 	Backlog(ctx context.Context) (Backlog, error)
+}
+
+// ClaimingRuns are those of a store that can accept runs and claim some in one step.
+type ClaimingRuns interface {
+	Runs
+
+	// AddAndClaim is AddAll, and claims a batch in the same step, which may have the new runs. Nothing is claimed if they are not stored.
+	// A store may claim fewer than it could, and leave the others to Claim, for which Watch then tells.
+	AddAndClaim(ctx context.Context, runs []*Run, terms Terms, batch Batch) (claims []*Claim, err error)
 }
 
 // Deliveries keeps the deliveries of runs until those are pruned.
@@ -446,15 +462,7 @@ func (w Words) In(r *Record) bool {
 	if r.Outcome.Text == "" {
 		texts[5] = string(r.Outcome.JSON) // otherwise a part of the text
 	}
-	for i := range texts {
-		texts[i] = strings.ToLower(texts[i])
-	}
-	for _, word := range w {
-		if !slices.ContainsFunc(texts[:], func(text string) bool { return strings.Contains(text, word) }) {
-			return false
-		}
-	}
-	return true
+	return storage.HaveAll(texts[:], w)
 }
 
 // DeliveryQuery selects deliveries; a filter that is empty selects all.

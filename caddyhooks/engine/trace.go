@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/panics"
 )
 
 // Traces shows what becomes of runs as spans of traces. Its methods must not block. The engine knows nothing of where the spans go.
@@ -99,7 +101,7 @@ func turnFailure(ctx context.Context, err error) string {
 	var unavailable *UnavailableError
 	var interrupted *InterruptedError
 	var cancelled *cancelledError
-	var panicked *PanicError
+	var panicked *panics.Error
 	switch cause := context.Cause(ctx); {
 	case err == nil:
 		return ""
@@ -127,7 +129,7 @@ func turnFailure(ctx context.Context, err error) string {
 // deliveryFailure is the kind of failure of an attempt at a delivery: the status of the answer, if that tells. "" if it went well.
 func deliveryFailure(ctx context.Context, d *Delivery, err error) string {
 	var unreachable *UnreachableError
-	var panicked *PanicError
+	var panicked *panics.Error
 	switch {
 	case err == nil:
 		return ""

@@ -10,7 +10,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/account"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/agent"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/deadline"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/panics"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/runnerstate"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/stream"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/contract"
@@ -36,7 +38,7 @@ type attempt struct {
 	replies []string // the answers of the agent so far, with those that were recorded
 
 	mu         sync.Mutex
-	offered    bool        // the agent was told where it can answer the next question
+	offered    bool        // the agent may know where to answer the next question, perhaps from before a restart
 	asked      int         // questions in the middle of the turn …
 	unanswered []*Question // … and those of them that are still open when it ends
 }
@@ -47,7 +49,7 @@ func (p *workerPool) carryOutTurn(ctx context.Context, a *attempt) (outcome Outc
 	run, steps := a.claim.Run, a.steps
 	defer func() {
 		if p := recover(); p != nil {
-			outcome, err = failed(ctx, run, outcome, newPanicError("the turn", p))
+			outcome, err = failed(ctx, run, outcome, panics.New("the turn", p))
 		}
 		a.notes.complete(&outcome)
 	}()
@@ -119,9 +121,9 @@ func (p *workerPool) carryOutTurn(ctx context.Context, a *attempt) (outcome Outc
 
 // isTakenOn reports whether a turn was taken on by the agent, and the run can be put aside.
 func isTakenOn(ctx context.Context, err error) bool {
-	var takenOn *TakenOnError
-	var cancelled *cancelledError
-	return errors.As(err, &takenOn) && !errors.As(context.Cause(ctx), &cancelled)
+	_, takenOn := errors.AsType[*TakenOnError](err)
+	_, cancelled := errors.AsType[*cancelledError](context.Cause(ctx))
+	return takenOn && !cancelled
 }
 
 // offer completes a turn with how its agent can answer later, and how it can ask people.
@@ -132,16 +134,18 @@ func (p *workerPool) offer(a *attempt, turn *Turn) {
 		return
 	}
 	turn.Ask = func(ctx context.Context, of Ask) (Answer, error) { return p.askInTurn(ctx, a, of) }
-	if _, ok := a.config.Runners[a.config.runnerOf(a.claim.Run)].(Abandoner); ok && !a.claim.Run.Fold.IsSet() {
+	if runner, ok := a.config.Runners[a.config.runnerOf(a.claim.Run)].(Abandoner); ok && !a.claim.Run.Fold.IsSet() {
 		a.offered = true
-		turn.Later = a.config.Questions.Later(QuestionID(a.claim.Run.ID, a.nextQuestion()))
+		if agent.TakesOn(runner) || turn.TakenOn != "" {
+			turn.Later = a.config.Questions.Later(QuestionID(a.claim.Run.ID, a.nextQuestion()))
+		}
 	}
 }
 
-// turn calls the runner, unless the answer is known from before the run was put aside. If it is busy and a caller waits, it is
-// called again while there is time; one that cannot be reached is not. A repair is tried again whatever the reason, since its turn
-// has been carried out; if the agent goes down in it, up to MaxAttempts times. A caller is not held for a runner that asks for more
-// time than there is.
+// turn calls the runner, unless the answer is known from before the run was put aside. If it is busy and a caller waits, it is called
+// again while there is time; one that cannot be reached is not. A repair is tried again whatever the reason, since its turn has been
+// carried out; if the agent goes down in it, up to MaxAttempts times. A caller is not held for a runner that asks for more time than there
+// is.
 func (p *workerPool) turn(ctx context.Context, a *attempt, turn Turn) (reply Reply, err error) {
 	config, claim, run := a.config, a.claim, a.claim.Run
 	name := config.runnerOf(run)
@@ -179,8 +183,7 @@ func (p *workerPool) turn(ctx context.Context, a *attempt, turn Turn) (reply Rep
 		ended := p.traceTurn(ctx, claim, &turn, name, tries)
 		reply, err := p.runners.call(ctx, name, runner, turn)
 		used := a.notes.add(&turn, &reply)
-		var takenOn *TakenOnError
-		if errors.As(err, &takenOn) {
+		if _, takenOn := errors.AsType[*TakenOnError](err); takenOn {
 			ended(used, nil)
 		} else {
 			ended(used, err)
@@ -190,11 +193,11 @@ func (p *workerPool) turn(ctx context.Context, a *attempt, turn Turn) (reply Rep
 		if turn.Repair == 0 {
 			a.chat.name(reply.Session)
 		}
-		var unavailable *UnavailableError
-		if turn.Repair == 0 && claim.Attempt == 1 && turn.TakenOn == "" && !errors.As(err, &unavailable) {
+		unavailable, refused := errors.AsType[*UnavailableError](err)
+		if turn.Repair == 0 && claim.Attempt == 1 && turn.TakenOn == "" && !refused {
 			p.noteTakenOn(claim, start.Sub(a.began))
 		}
-		if errors.As(err, &unavailable) {
+		if refused {
 			// A turn that was broken off before it was sent, by its caller or its time, tells of the runner only if that took long.
 			brokenOff := ctx.Err() != nil && !unavailable.Busy && time.Since(start) < reachedWithin
 			switch {
@@ -220,8 +223,8 @@ func (p *workerPool) turn(ctx context.Context, a *attempt, turn Turn) (reply Rep
 			if ctx.Err() == nil {
 				p.runners.tookOn(name)
 			}
-			var interrupted *InterruptedError
-			if ctx.Err() != nil || turn.Repair == 0 || !errors.As(err, &interrupted) {
+			_, interrupted := errors.AsType[*InterruptedError](err)
+			if ctx.Err() != nil || turn.Repair == 0 || !interrupted {
 				return reply, err
 			}
 			if interruptions++; interruptions == config.MaxAttempts {
@@ -252,8 +255,8 @@ func (p *workerPool) noteTakenOn(claim *Claim, after time.Duration) {
 // turn was carried out, and a repair was not.
 func (p *workerPool) startAgain(ctx context.Context, a *attempt, outcome *Outcome, err error) (end End, again bool) {
 	claim, run := a.claim, a.claim.Run
-	var interrupted *InterruptedError
-	if !errors.As(err, &interrupted) || ctx.Err() != nil || outcome.HasText {
+	_, interrupted := errors.AsType[*InterruptedError](err)
+	if !interrupted || ctx.Err() != nil || outcome.HasText {
 		return End{}, false
 	}
 	if most := a.config.MaxAttempts; most > 0 && claim.Attempt >= most {

@@ -11,9 +11,9 @@ import (
 // waitForRunner is the end of a claim on a run that its runner did not take on, if the run is to wait for the runner. A
 // caller who waits would rather know at once, and a run with an answer was taken on.
 func waitForRunner(ctx context.Context, claim *Claim, outcome Outcome, err error) (end End, waits bool) {
-	var unavailable *UnavailableError
-	var cancelled *cancelledError
-	if claim.Awaited || outcome.HasText || !errors.As(err, &unavailable) || errors.As(context.Cause(ctx), &cancelled) {
+	unavailable, refused := errors.AsType[*UnavailableError](err)
+	_, cancelled := errors.AsType[*cancelledError](context.Cause(ctx))
+	if claim.Awaited || outcome.HasText || !refused || cancelled {
 		return End{}, false
 	}
 	if unavailable.Failing && claim.Waits+1 >= failingTries {

@@ -29,11 +29,17 @@ type workerPool struct {
 	workers sync.WaitGroup
 
 	mu     sync.Mutex
-	active int // workers that have a run, or are about to get one
+	active int  // workers that have a run, or are about to get one
+	closed bool // no worker is started any more
 }
 
 // dispatch starts a worker for every run that can be claimed, as long as there are workers left.
 func (p *workerPool) dispatch() {
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.closed = true
+	}()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -186,8 +192,7 @@ func (p *workerPool) carryOut(config *Config, fresh *freshClaim) (next *freshCla
 			config.Log.Error("putting a run back failed", zap.String("run_id", run.ID), zap.Error(err))
 		}
 		p.ends.publish(claim)
-		var cancelled *cancelledError
-		if errors.As(context.Cause(ctx), &cancelled) { // while it was put back, which forgets such a wish
+		if cancelled, ok := errors.AsType[*cancelledError](context.Cause(ctx)); ok { // while it was put back, which forgets such a wish
 			for run := range claim.eachRun {
 				_ = p.ends.cancel(run, cancelledOutcome("The run was cancelled.", cancelled.by)) // a store that fails is in the log
 			}
@@ -246,6 +251,8 @@ func (p *workerPool) hopelessOutcome(config *Config, claim *Claim) (outcome Outc
 	case config.MaxAttempts > 0 && claim.Attempt > config.MaxAttempts && !claim.isWithAgent():
 		return Outcome{Status: Failed, Failure: Interrupted,
 			Message: capital(startedInVain(config.MaxAttempts)) + ".", Account: Account{Reason: startedInVain(config.MaxAttempts)}}, true
+	case run.Replaces && len(claim.Questions) == 0:
+		return p.ends.replacedOutcome(run)
 	}
 	return Outcome{}, false
 }
@@ -274,11 +281,7 @@ func (p *workerPool) storeEnd(config *Config, ended *freshClaim, end End) (next 
 		asked := p.claiming(p.another())
 		var claims []*Claim
 		var err error
-		defer func() {
-			if fresh := asked.got(claims); len(fresh) > 0 {
-				next = fresh[0]
-			}
-		}()
+		defer func() { next = asked.gotOne(claims) }()
 		claims, err = p.store.Runs().End(ctx, claim, end, asked.batch)
 		switch {
 		case err == nil, errors.Is(err, ErrClaimLost), end.Requeue:

@@ -679,7 +679,7 @@ func tried(s *hookstest.Server, id string) (run hookstest.RunView) {
 }
 
 // insideReason is all that is said about a name that leads inside. Its address stays unsaid, unless the name is localhost.
-const insideReason = "the callback host has an address that is not public; the operator can permit that with 'allow <address>' in the callbacks block of the Caddyfile"
+const insideReason = "the host has an address that is not public; the operator can permit that with 'allow <address>' in the callbacks block of the Caddyfile"
 
 // refusedInside reports whether the delivery was given up at once, and for the right reason.
 func refusedInside(r hookstest.RunView) bool {

@@ -308,7 +308,7 @@ func (rs *unrulyReceivers) end(t *testing.T, p *hookstest.Process, end func()) {
 func (h *unrulyHost) drain(t *testing.T) {
 	t.Helper()
 	// Connections are accepted in turn, so after this one all others have been counted.
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
 	hookstest.Within(t, time.Minute, "a host answers", func() bool {
 		resp, err := client.Get(h.url + "/fence")
 		if err == nil {

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/npmtest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
 
@@ -308,12 +309,7 @@ var installLibraries = sync.OnceValues(func() (dir string, err error) {
 	if err := os.CopyFS(dir, os.DirFS("testdata/verify")); err != nil {
 		return "", err
 	}
-	cmd := exec.Command("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("installing libraries: %w\n%s", err, out)
-	}
-	return dir, nil
+	return dir, npmtest.Install(dir)
 })
 
 func (v *verifier) run(in []byte, name string, args ...string) (out []byte) {

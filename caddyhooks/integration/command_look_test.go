@@ -6,6 +6,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
@@ -92,6 +93,7 @@ func printedBy(t *testing.T, cmd *exec.Cmd) (lines, said *hookstest.ProcessLog) 
 	t.Helper()
 	lines, said = new(hookstest.ProcessLog), new(hookstest.ProcessLog)
 	cmd.Stdout, cmd.Stderr = lines, said
+	cmd.WaitDelay = time.Minute
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

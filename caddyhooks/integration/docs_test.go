@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -178,7 +179,7 @@ func startGo(t *testing.T, port, path string) {
 }
 
 // startProcess starts an example's runner and waits until it listens.
-func startProcess(t *testing.T, port string, name string, args ...string) {
+func startProcess(t *testing.T, port string, name string, args ...string) (stop func()) {
 	t.Helper()
 	cmd := exec.Command(name, args...)
 	if !filepath.IsAbs(name) {
@@ -189,10 +190,11 @@ func startProcess(t *testing.T, port string, name string, args ...string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
+	t.Cleanup(stop)
 	hookstest.Eventually(t, name+" listens", func() bool {
 		conn, err := net.Dial("tcp", "127.0.0.1:"+port)
 		if err == nil {
@@ -200,6 +202,7 @@ func startProcess(t *testing.T, port string, name string, args ...string) {
 		}
 		return err == nil
 	})
+	return stop
 }
 
 func TestDocumentedConfigurationsAreValid(t *testing.T) {

@@ -82,7 +82,7 @@ type persistentClient struct {
 }
 
 func newPersistentClient() *persistentClient {
-	return &persistentClient{Client: http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1}}}
+	return &persistentClient{Client: http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 1}}}
 }
 
 func (c *persistentClient) post(t testing.TB, url, body, text string) hookstest.Response {
@@ -367,7 +367,7 @@ func TestRequestsRacingWithChangesAreAnsweredRightly(t *testing.T) {
 			}
 		}
 	})
-	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: clients}}
+	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: clients}}
 	var answered atomic.Int64
 	for c := range clients {
 		load.Go(func() {

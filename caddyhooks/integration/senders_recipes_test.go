@@ -26,6 +26,7 @@ var recipes = map[string]struct {
 	"bitbucket":       {headers: []string{"X-Event-Key", "pullrequest:created"}},
 	"cron":            {sender: "token", secret: "a-token-for-trying-it-out", headers: []string{"Content-Type", "application/x-www-form-urlencoded"}},
 	"calendly":        {},
+	"cloudevents":     {sender: "token", secret: "a-token-for-trying-it-out", headers: []string{"Content-Type", "application/cloudevents+json"}},
 	"discord":         {secret: discordSeed},
 	"dropbox":         {},
 	"eventgrid":       {},
@@ -57,6 +58,12 @@ var recipes = map[string]struct {
 	"zendesk":   {},
 	"zoom":      {},
 }
+
+// The key pair of the recipe for Discord.
+const (
+	discordSeed = "6f6e6c792d666f722d747279696e672d69742d6f75742d63616464792d686f6f"
+	discordKey  = "a5d717089d414674b1613d7677f22810ca4c249d9ef15ff79439b869303f894e"
+)
 
 // The private key of the recipe for SendGrid.
 const sendgridKey = "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgoyZYlRL8WqgJ07BTo4jEU6mOU53ZFwJUGjS2aobTJr2hRANCAAQjGdfFnESw1hcX9NQW61VQRQlpkCSeYV8seiDMZzasVrVNphzUl878nuT6j85a9jlBrVT2m3FX2La8LhsfknvO" //nolint:gosec // for trying it out

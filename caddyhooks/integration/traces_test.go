@@ -108,8 +108,8 @@ func TestATraceGoesOnAfterAKill(t *testing.T) {
 	rn, calls := killedRunner(t)
 	s := hookstest.StartProcess(t, traced(rn, ""), receiver.overGRPC()...)
 	id := s.Accept(`{"message":"go"}`, "Traceparent", callersWord)
-	<-calls // is refused
-	<-calls // is held
+	hookstest.ReceiveWithin(t, "a call that is refused", calls)
+	hookstest.ReceiveWithin(t, "a call that is held", calls)
 	hookstest.Eventually(t, "the request and the refused call are exported", func() bool { return len(receiver.ofTrace(callersTrace)) == 2 })
 	s.Kill()
 	s.Load(traced(rn, ""))
@@ -156,8 +156,8 @@ func TestATraceGoesOnOnAnotherNode(t *testing.T) {
 	environment := append(receiver.overHTTP(), "HOOKS_DSN="+database.DSN("postgres"))
 	first := hookstest.StartProcess(t, site, environment...)
 	id := first.Accept(`{"message":"go"}`, "Traceparent", callersWord)
-	<-calls
-	<-calls
+	hookstest.ReceiveWithin(t, "a call that is refused", calls)
+	hookstest.ReceiveWithin(t, "a call that is held", calls)
 	hookstest.Eventually(t, "the request and the refused call are exported", func() bool { return len(receiver.ofTrace(callersTrace)) == 2 })
 	second := hookstest.StartProcess(t, site, environment...)
 	first.Kill()

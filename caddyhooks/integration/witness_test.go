@@ -146,7 +146,7 @@ func (w *witness) end(t *testing.T, p *hookstest.Process, end func()) {
 func (w *witness) drain(t *testing.T) {
 	t.Helper()
 	// Connections are accepted in turn, so after this one all others have been counted.
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Get(w.URL + "/fence")
 	if err != nil {
 		t.Fatal(err)

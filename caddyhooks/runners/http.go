@@ -403,7 +403,7 @@ func (h *HTTP) request(ctx context.Context, turn engine.Turn, way *httpcall.Send
 // newRequest is a request to the agent, without a body, with the headers of the configuration.
 func (h *HTTP) newRequest(ctx context.Context, to *url.URL) *http.Request {
 	req := h.blank.WithContext(ctx)
-	req.Header = make(http.Header, 16)
+	req.Header = make(http.Header, 8)
 	req.URL = to
 	if h.routes != nil { // as a server would see it; handlers may change the URL
 		path := *to
@@ -491,6 +491,7 @@ var (
 	_ engine.Runner         = (*HTTP)(nil)
 	_ engine.Redactor       = (*HTTP)(nil)
 	_ engine.Abandoner      = (*HTTP)(nil)
+	_ engine.Postponer      = (*HTTP)(nil)
 	_ caddy.Provisioner     = (*HTTP)(nil)
 	_ caddy.Validator       = (*HTTP)(nil)
 	_ caddy.CleanerUpper    = (*HTTP)(nil)

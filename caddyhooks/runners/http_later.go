@@ -102,6 +102,9 @@ const abandonTimeout = 10 * time.Second
 // AnswersLater reports whether the agent needs a URL to answer at.
 func (h *HTTP) AnswersLater() bool { return h.Async > 0 }
 
+// TakesOn reports whether the agent may answer later.
+func (h *HTTP) TakesOn() bool { return h.Async > 0 }
+
 // Abandon tells the agent to give up a turn that it has taken on, if it has said where.
 func (h *HTTP) Abandon(ctx context.Context, state string) error {
 	if state == noPlace {

@@ -221,11 +221,17 @@ export function makeFields(about, locked) {
 		all.set(String(name), lines);
 	}
 	add("each", "A run for each match of", text({ placeholder: "$.alerts[?@.status == 'firing']", class: "mono" }), ["Placeholders then address the match, and ", mono("{@root.…}"), " the whole body. Blank: one run for a request."]);
-	add("body", "Form of the body", pick("", "JSON", [["form", "form (name=value)"], ["auto", "either, by the Content-Type"]]));
+	add("body", "Form of the body", pick("", "JSON", [["form", "form (name=value)"], ["auto", "either, by the Content-Type"], ["cloudevents", "CloudEvents"]]));
 	add("maxPayloadSize", "Largest body", text({ "data-kind": "size" }), "Such as 64 KB. Blank: as in the settings.");
 	add("foldSeconds", "Wait for more, in seconds", seconds(), "Runs of one chat within that time share one turn. Blank: each run has its own.");
 	add("foldMax", "Runs in one turn, at most", number(), "Blank: 100.");
+	add("foldLatest", "Tell the turn the newest message alone", box());
+	add("once", "One run for each value of", text({ placeholder: "{data.id}", class: "mono" }), "An event with a value that was there starts no second run. Blank: all do.");
+	add("onceSeconds", "For how long, in seconds", seconds(), "Blank: a day.");
+	add("overlap", "While a run of its chat goes on", pick("", "wait for it", [["skip", "ignore the event"], ["replace", "cancel that run"]]));
 	add("rate", "Rate", text({ placeholder: "60/1h" }), ["Such as ", mono("60/1h"), ". Requests beyond that are answered 429. Blank: no limit."]);
+	add("rateByLimit", "Rate for each value", text({ placeholder: "3/1h" }), "Counted over all nodes.");
+	add("rateBy", "Of which value", text({ placeholder: "{sender.login}", class: "mono" }));
 	add("workers", "Runs at once", number(), `Blank: up to ${about.workers}, all workers.`);
 	add("respondStatus", "Status of the answer", number(), "From 200 to 299. Blank: 202, or 200 for wake and senders that want it.");
 	add("respondBody", "Body of the answer", area(2), "For senders that expect a certain text. Blank: the usual answer.");

@@ -108,9 +108,9 @@ export async function show(page) {
 	const conditions = () => ["only", "skip"].flatMap(key => value(key) ? value(key).split("\n") : []).length;
 	const out = fold("Send the answer out", ["callbackUrl", "deliver", "channel", "to", "progress"], () => [value("deliver") && `channel ${value("channel")}, to ${value("to")}`, value("callbackUrl") && "callback", !value("deliver") && !value("callbackUrl") && "nowhere"]);
 	const folds = [
-		fold("Which requests count", ["only", "skip", "each", "body", "maxPayloadSize"], () => [conditions() ? count(conditions(), "condition") : !value("each") && "all", value("each") && "a run for each match", value("body") && (value("body") === "auto" ? "JSON or form" : "form"), value("maxPayloadSize") && `up to ${value("maxPayloadSize")}`]),
+		fold("Which requests count", ["only", "skip", "each", "body", "maxPayloadSize"], () => [conditions() ? count(conditions(), "condition") : !value("each") && "all", value("each") && "a run for each match", value("body") && ({ auto: "JSON or form", cloudevents: "CloudEvents" }[value("body")] || "form"), value("maxPayloadSize") && `up to ${value("maxPayloadSize")}`]),
 		fold("Who may call", ["from", "authHeader", "algorithm", "keyEncoding", "signed", "timestampHeader", "timestampFormat", "authTolerance", "oidcKeys"], () => [value("from") ? `from ${value("from")}` : "any address", isShown("algorithm") && value("algorithm"), isShown("signed") && value("signed") && "signed parts", isShown("authTolerance") && span("authTolerance", "within")]),
-		fold("Batching and rate limits", ["foldSeconds", "foldMax", "rate", "budgets", "workers"], () => [span("foldSeconds", "folded for"), value("rate") && `at most ${value("rate")}`, value("budgets") && "with a budget", value("workers") && `${value("workers")} at once`, !["foldSeconds", "rate", "budgets", "workers"].some(value) && "a turn for each run"]),
+		fold("Batching and rate limits", ["once", "onceSeconds", "overlap", "foldSeconds", "foldMax", "foldLatest", "rate", "rateByLimit", "rateBy", "budgets", "workers"], () => [value("once") && "once", value("overlap"), span("foldSeconds", "folded for"), value("rate") && `at most ${value("rate")}`, value("rateBy") && `${value("rateByLimit")} by value`, value("budgets") && "with a budget", value("workers") && `${value("workers")} at once`, !["once", "overlap", "foldSeconds", "rate", "rateBy", "budgets", "workers"].some(value) && "a turn for each run"]),
 		fold("Answer to the caller", ["syncResponse", "respondStatus", "respondBody"], () => [value("syncResponse") ? value("responseJsonSchema") ? "JSON by a schema" : "the answer" : value("respondStatus") || (value("action") === "wake" ? "200" : `${scheme().successStatus || 202} and a run id`), value("respondBody") && "a text of its own"]),
 		fold("Answer schema", ["responseJsonSchema", "responseValidationModelTier"], () => [value("responseJsonSchema") ? "JSON" : "none"]),
 		fold("Model and memory", ["model", "runner", "memoryPreset", "timeoutSeconds", "queueTimeSeconds"], () => [value("model") || "default model", value("runner") && `runner ${value("runner")}`, value("memoryPreset"), span("timeoutSeconds", "at most"), span("queueTimeSeconds", "waits")]),
@@ -138,7 +138,7 @@ export async function show(page) {
 		for (const key of ["channel", "to"]) of(key).box.hidden = !value("deliver");
 		of("syncResponse").box.hidden = value("action") === "wake" && !value("syncResponse"); // wake ignores it
 		for (const key of ["model", "responseValidationModelTier"]) of(key).box.hidden = !list(about.tiers).length && !value(key);
-		of("foldMax").box.hidden = !value("foldSeconds") && !value("foldMax");
+		for (const [key, needs] of [["foldMax", "foldSeconds"], ["foldLatest", "foldSeconds"], ["onceSeconds", "once"], ["rateBy", "rateByLimit"]]) of(key).box.hidden = !value(needs) && !value(key);
 		of("runner").box.hidden = list(about.runners).length < 2 && !value("runner");
 		for (const one of folds) one.draw();
 		out.node.hidden = value("action") === "wake" && !out.used();
@@ -283,7 +283,7 @@ export async function show(page) {
 		await attempt(signature, async () => {
 			const signed = by.signs ? await api.post(`${path}/sign`, text, request) : {}, made = list(signed.headers).map(one => `${one.name}: ${one.value}`), shared = by.name === "bearer";
 			const names = made.map(header => header.split(":")[0].toLowerCase()), others = Object.entries(beside().headers).filter(([header]) => !names.includes(header.toLowerCase()));
-			if (!others.some(([header]) => /^content-type$/i.test(header))) others.unshift(["Content-Type", [text.trim() && !/^\s*[[{"]/.test(text) ? "application/x-www-form-urlencoded" : "application/json"]]);
+			if (!others.some(([header]) => /^content-type$/i.test(header))) others.unshift(["Content-Type", [text.trim() && !/^\s*[[{"]/.test(text) ? "application/x-www-form-urlencoded" : value("body") === "cloudevents" && !others.some(([header]) => /^ce-/i.test(header)) ? `application/cloudevents${/^\s*\[/.test(text) ? "-batch" : ""}+json` : "application/json"]]);
 			put(signature, made.map(header => codeLine(header, `Copy ${header.split(":")[0]}`)), (shared || made.length > 0) && el("div", copyButton(curl(about, name, text, [...lineUp(Object.fromEntries(others)), ...shared ? [""] : made], signed.url || hookURL(about, name) + (request.query && `?${request.query}`)), "Copy as a curl command", { class: "small" })),
 				muted(made.length ? "Signed with the saved secret, which stays on the server. " : shared ? "Callers send the token of the settings. " : "There is no credential to show here. ", "A test is a real run in the chat ", mono(`test:${name}`), "; nothing is sent out."));
 		});

@@ -5,6 +5,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/account"
@@ -109,6 +110,18 @@ type Abandoner interface {
 	Abandon(ctx context.Context, state string) error
 }
 
+// A Postponer is an Abandoner that lets its agent answer later only if that is configured. Any other Abandoner is taken to do so always.
+type Postponer interface {
+	// TakesOn reports whether Run may return a *TakenOnError. Otherwise turns have no Later, unless they were taken on before.
+	TakesOn() bool
+}
+
+// TakesOn reports whether a runner may return a *TakenOnError.
+func TakesOn(runner Abandoner) bool {
+	postponer, ok := runner.(Postponer)
+	return !ok || postponer.TakesOn()
+}
+
 // Ask is a question of an agent to a person.
 type Ask struct {
 	Text    string   // from outside: what the agent says
@@ -198,11 +211,17 @@ type CutShortError struct {
 	Err       error  // that of the context
 }
 
-func (e *CutShortError) Error() string { return e.Err.Error() + e.Words() }
+func (e *CutShortError) Error() string { return e.Err.Error() + e.words() }
 func (e *CutShortError) Unwrap() error { return e.Err }
+func (e *CutShortError) words() string { return "; its last words: " + e.LastWords }
 
-// Words are the last words, for the end of a sentence.
-func (e *CutShortError) Words() string { return "; its last words: " + e.LastWords }
+// LastWordsIn are the last words of an agent whose turn was cut short, for the end of a sentence. There may be none.
+func LastWordsIn(err error) string {
+	if cut, ok := errors.AsType[*CutShortError](err); ok && cut.LastWords != "" {
+		return cut.words()
+	}
+	return ""
+}
 
 // UnavailableError is returned by a Runner that could not take the turn on: it is busy, or cannot be reached. The turn
 // had no effects and may be tried again.

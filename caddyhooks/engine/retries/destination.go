@@ -3,6 +3,8 @@
 package retries
 
 import (
+	"net"
+	"net/url"
 	"strings"
 	"time"
 )
@@ -16,6 +18,27 @@ type Destination struct {
 // OnChannel is a chat of a channel.
 func OnChannel(channel, chat string) Destination {
 	return Destination{Host: channelHost + channel, Chat: chat}
+}
+
+// ByCallback is the receiver of a callback.
+func ByCallback(callback string) Destination {
+	scheme, _, _ := strings.Cut(strings.ToLower(callback), ":")
+	return Destination{Host: scheme + "://" + HostOf(callback)}
+}
+
+// HostOf is the host and port of a callback, "" if it has none.
+func HostOf(callback string) string {
+	u, err := url.Parse(callback)
+	if err != nil || u.Host == "" {
+		return ""
+	}
+	port := u.Port()
+	if port == "" && u.Scheme == "https" {
+		port = "443"
+	} else if port == "" {
+		port = "80"
+	}
+	return net.JoinHostPort(strings.ToLower(u.Hostname()), port)
 }
 
 // channelHost is how the host of a channel begins. Those of callbacks begin with a scheme.

@@ -49,7 +49,8 @@ type outage struct {
 	opened   time.Time     // … since then …
 	pauses   int           // … with so many pauses so far …
 	retryAt  time.Time     // … and the end of this one
-	probing  uint64        // the probe that is under way, counted from 1
+	probing  uint64        // the probe that is under way, counted from 1 …
+	claimed  uint64        // … and the last one that a run was claimed for
 	reopened chan struct{} // closed when a pause begins
 	reason   string        // for callers
 	busy     bool          // as the last refusal has it: it answers, and has no time
@@ -139,6 +140,13 @@ func (o *Outages) Probe(name string) (p Probe, ok bool) {
 	return Probe{name, o.probes}, true
 }
 
+// Claimed notes that a run was claimed for a probe.
+func (o *Outages) Claimed(p Probe) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.get(p.Runner).claimed = p.number
+}
+
 // Unprobe takes back a probe that told nothing.
 func (o *Outages) Unprobe(p Probe) {
 	o.mu.Lock()
@@ -176,12 +184,12 @@ func (o *Outages) Wait() time.Duration {
 }
 
 // Refuses reports whether a caller need not wait for a runner, and how long it is left alone. If the runner can be waited
-// for, reopened is closed when that changes.
+// for, reopened is closed when that changes. A probe counts once a run was claimed for it: the caller's may become that run.
 func (o *Outages) Refuses(name string) (reopened <-chan struct{}, rest time.Duration, refused bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	r := o.get(name)
-	if rest := time.Until(r.retryAt); r.open && (r.probing != 0 || rest > 0) {
+	if rest := time.Until(r.retryAt); r.open && (r.probing != 0 && r.probing == r.claimed || rest > 0) {
 		return nil, max(rest, time.Second), true
 	}
 	return r.reopened, 0, false

@@ -24,6 +24,13 @@ type Shared interface {
 	Nodes(ctx context.Context) ([]Node, error)
 }
 
+// NewsTeller is a Store that knows which runs other nodes have accepted, started or ended lately.
+type NewsTeller interface {
+	// News returns the ids of such runs since the last call, the newest first, up to a number. It is asked once a second or so as
+	// long as somebody looks at lists of runs; the first answer after a pause is empty.
+	News(ctx context.Context, most int) (runs []string, err error)
+}
+
 // Node is a process that works with a shared store.
 type Node struct {
 	Name     string // of its own, another one after each start

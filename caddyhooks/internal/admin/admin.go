@@ -20,6 +20,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/panics"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/service"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
@@ -112,14 +113,14 @@ func forInstance(serve handlerFunc) caddy.AdminHandler {
 // operator what to do, as in "no space left on device".
 func answerError(in *service.Instance, r *http.Request, err error) error {
 	var answer caddy.APIError
-	var panicked *engine.PanicError
+	var panicked *panics.Error
 	if errors.Is(err, engine.ErrUnreachable) {
 		return api.Errorf(http.StatusServiceUnavailable, "%v", err)
 	}
 	if err == nil || errors.As(err, &answer) || !errors.As(err, &panicked) && !strings.Contains(err.Error(), "\n") {
 		return err
 	}
-	in.Log.Error("an admin request failed", zap.String("method", r.Method), zap.String("path", r.URL.Path), engine.ErrorField(err))
+	in.Log.Error("an admin request failed", zap.String("method", r.Method), zap.String("path", r.URL.Path), panics.Field(err))
 	return api.Errorf(http.StatusInternalServerError, "the request failed because of an error inside; Caddy's log tells more")
 }
 

@@ -54,7 +54,8 @@ type attentionQuestion struct {
 	since     time.Time
 	rangeName string
 	now       time.Time
-	hideTexts bool
+	hideTexts bool // nothing that runs were told or answered is quoted
+	readOnly  bool // no secret is shown
 }
 
 // attentionItems lists what an operator should look at, the worst first.
@@ -69,7 +70,11 @@ func attentionItems(ctx context.Context, in *service.Instance, q attentionQuesti
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, kind := range [][]api.AttentionItem{storeItems(q), silentItems(q), unreachableItems(in, q), questionItems(q.questions),
+	told, err := toldItems(ctx, in, q)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, kind := range [][]api.AttentionItem{storeItems(q), silentItems(q), unreachableItems(in, q), questionItems(q.questions), told,
 		pausedItems(q), budgetItems(q), dead, failing, notInForce(q.active), offItems(q.active), queueItems(in, q),
 		refusedItems(ctx, in, q), warnings} {
 		items = append(items, kind[:min(len(kind), maxAttentionItems)]...)
@@ -280,6 +285,21 @@ func budgetItems(q attentionQuestion) (found []api.AttentionItem) {
 		found = append(found, item)
 	}
 	return found
+}
+
+// toldItems shows the secrets that senders told, which are in no log.
+func toldItems(ctx context.Context, in *service.Instance, q attentionQuestion) (found []api.AttentionItem, err error) {
+	told, err := in.Told(ctx, q.active, q.now)
+	for _, secret := range told {
+		item := api.AttentionItem{Kind: "told_secret", Severity: api.SeverityLate, Link: settingsLink("hook " + secret.Hook),
+			Text:   fmt.Sprintf("%s told hook %s its secret: enter it at %s, and set it in the hook", secret.Title, secret.Hook, secret.Title),
+			Detail: "it is shown to operators who may change settings"}
+		if !q.readOnly {
+			item.Detail = "it is " + oneline.Of(secret.Secret, maxDetail)
+		}
+		found = append(found, item)
+	}
+	return found, err
 }
 
 // queueItems tells that runs wait for long.

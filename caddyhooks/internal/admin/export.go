@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/panics"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/service"
 )
@@ -114,7 +115,7 @@ func serveExport(in *service.Instance, w http.ResponseWriter, r *http.Request) e
 		}
 		if err != nil {
 			if r.Context().Err() == nil {
-				in.Log.Error("export broke off", zap.String("of", what.name), engine.ErrorField(err))
+				in.Log.Error("export broke off", zap.String("of", what.name), panics.Field(err))
 			}
 			// Part of it is sent. Whoever reads it must not take it for the whole.
 			panic(http.ErrAbortHandler)

@@ -19,8 +19,8 @@ func firstStep(r api.OverviewRange, now time.Time) time.Time {
 	return now.Truncate(r.Step).Add(-time.Duration(r.Steps-1) * r.Step)
 }
 
-// overview looks at a range of time. With hideTexts nothing that runs were told or answered is quoted.
-func overview(ctx context.Context, in *service.Instance, r api.OverviewRange, now time.Time, hideTexts bool) (*api.Overview, error) {
+// overview looks at a range of time, for somebody who may not be allowed to see everything.
+func overview(ctx context.Context, in *service.Instance, r api.OverviewRange, now time.Time, caller Caller) (*api.Overview, error) {
 	e := in.Service.Engine
 	begin := firstStep(r, now)
 	minutes, err := e.MinutesSince(ctx, begin)
@@ -91,7 +91,8 @@ func overview(ctx context.Context, in *service.Instance, r api.OverviewRange, no
 	}
 	shown.Attention, shown.Dismissed, err = attentionItems(ctx, in, attentionQuestion{
 		active: active, failing: e.StoreFailing(), diskLow: in.Service.DiskLow(), nodes: nodes, down: in.RunnersDown(), backlog: backlog,
-		dead: dead, questions: questions, budgets: budgets, sum: &sum, since: begin, rangeName: r.Name, now: now, hideTexts: hideTexts,
+		dead: dead, questions: questions, budgets: budgets, sum: &sum, since: begin, rangeName: r.Name, now: now,
+		hideTexts: caller.HideTexts, readOnly: caller.ReadOnly,
 	})
 	return shown, err
 }
@@ -189,7 +190,7 @@ func serveOverview(in *service.Instance, w http.ResponseWriter, r *http.Request)
 	var names []string
 	for _, known := range api.OverviewRanges {
 		if known.Name == name {
-			overview, err := overview(r.Context(), in, known, time.Now(), callerFrom(r).HideTexts)
+			overview, err := overview(r.Context(), in, known, time.Now(), callerFrom(r))
 			if err != nil {
 				return err
 			}

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/panics"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/service"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
@@ -87,7 +88,7 @@ func tryRunner(in *service.Instance, w http.ResponseWriter, r *http.Request) err
 	switch {
 	case err != nil:
 		answer.Error = err.Error()
-		fields = append(fields, engine.ErrorField(err))
+		fields = append(fields, panics.Field(err))
 	case !callerFrom(r).HideTexts:
 		if answer.Text = text.Beginning(strings.ToValidUTF8(reply.Text, "\ufffd"), maxTryText); len(answer.Text) < len(reply.Text) {
 			answer.Text += "…"

@@ -151,7 +151,7 @@ func newTest(active *settings.Active, h *settings.Hook, req *intake.Request) (*e
 	run := runs[0]
 	run.Test = true
 	run.ChatID, run.NewChat = "test:"+h.Name, false
-	run.Sync, run.CallbackURL = false, ""
+	run.Sync, run.CallbackURL, run.Gates, run.Replaces = false, "", nil, false
 	run.History = active.HistoryOf(h)
 	return run, nil
 }

@@ -2,7 +2,6 @@ package auth
 
 import (
 	"crypto/sha256"
-	"math"
 	"net/http"
 	"time"
 
@@ -60,7 +59,7 @@ func mailgunRequest(req *Request) (_ *Request, ok bool) {
 	prefix := in
 	if err != nil {
 		prefix = ""
-		if doc, _, err = form.Decode(req.Body); err != nil {
+		if doc, err = form.Fields(req.Body); err != nil {
 			return nil, false
 		}
 	}
@@ -82,7 +81,11 @@ type ClientStates struct{ tokens Tokens }
 const (
 	ClientStateMissing Reason = "the body has no notification, or one without clientState"
 	ClientStateUnknown Reason = "the clientState of a notification is not one of the secrets"
+	ClientStatesMany   Reason = "the body has more than 1,000 notifications"
 )
+
+// maxNotifications bounds what is made of a body that anybody may have sent.
+const maxNotifications = 1000
 
 // NewClientStates returns a verifier that takes any of the secrets.
 func NewClientStates(secrets ...string) ClientStates { return ClientStates{NewTokens(secrets...)} }
@@ -90,11 +93,14 @@ func NewClientStates(secrets ...string) ClientStates { return ClientStates{NewTo
 // Verify accepts a request if all of its notifications have one of the secrets.
 func (c ClientStates) Verify(req *Request) Verdict {
 	selected := new(strictjson.Selection)
-	selected.Member("value").Item(math.MaxInt - 1).Member("clientState")
+	selected.Member("value").Item(maxNotifications).Member("clientState")
 	doc, err := strictjson.ParseSelected(req.Body, selected)
 	notifications, _ := strictjson.ValueAt(doc, "value").([]any)
 	if err != nil || len(notifications) == 0 {
 		return RefuseMissing(ClientStateMissing)
+	}
+	if len(notifications) > maxNotifications {
+		return Refuse(ClientStatesMany)
 	}
 	secret, unknown := 0, false
 	for _, notification := range notifications {

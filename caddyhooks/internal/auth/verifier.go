@@ -53,6 +53,7 @@ func (r *Request) calledURL() string {
 const (
 	SignatureMalformed Reason = "the signature has the wrong length or encoding"
 	SignatureWrong     Reason = "the signature does not match the body and the secret"
+	SignatureUsed      Reason = "the signature, which is good for any body, was used with another one"
 	TokenMissing       Reason = "no token was sent"                                             //nolint:gosec // a reason, and no token
 	TokenNotBearer     Reason = "the header Authorization has no Bearer token, or an empty one" //nolint:gosec // likewise
 	TokenUnknown       Reason = "the token is not one of the accepted tokens"

@@ -13,7 +13,7 @@ func parseSlack(body []byte) *Click {
 	if !bytes.HasPrefix(body, []byte("payload=")) {
 		return nil
 	}
-	doc, payload, err := form.Decode(body)
+	doc, payload, err := form.Decode(body, nil)
 	if err != nil || payload == nil || strictjson.TextAt(doc, "type") != "block_actions" {
 		return nil
 	}

@@ -34,12 +34,17 @@ type Schema struct {
 // maxIdle is how many checkers a schema keeps for goroutines that use it at once.
 var maxIdle = min(runtime.GOMAXPROCS(0), 16)
 
+// compiling bounds how many schemas are compiled at once. That takes much memory, and more of them at once would not be faster.
+var compiling = make(chan struct{}, maxIdle)
+
 // Compile reads and checks a schema. Its error is one sentence that can be shown to whoever sent the schema.
 func Compile(raw []byte) (*Schema, error) {
 	raw = bytes.TrimSpace(raw)
 	if len(raw) > maxSchemaBytes {
 		return nil, fmt.Errorf("the schema is larger than %d KiB", maxSchemaBytes>>10)
 	}
+	compiling <- struct{}{}
+	defer func() { <-compiling }()
 	doc, err := strictjson.Parse(raw)
 	if err != nil {
 		return nil, fmt.Errorf("the schema is not valid JSON: %w", err)

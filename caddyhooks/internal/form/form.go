@@ -16,12 +16,18 @@ import (
 // MaxFields bounds the fields of a form, repeated ones included.
 const MaxFields = 1000
 
+// copies is how often the bytes of a form are copied: as a text, without escapes, and as a payload.
+const copies = 3
+
 // Decode reads a form: an object of strings, with an array of strings for a name that stands more than once.
 //
 // If the form is a single field named payload that holds a JSON object, that object stands for the body: it is the value, and
-// payload is its text. Otherwise payload is nil.
-func Decode(body []byte) (value any, payload []byte, err error) {
-	fields, err := parse(string(body))
+// payload is its text. Otherwise payload is nil. reserve is as in strictjson.ParseWithin.
+func Decode(body []byte, reserve func(bytes int) bool) (value any, payload []byte, err error) {
+	if reserve != nil && !reserve(copies*len(body)) {
+		return nil, nil, strictjson.ErrNoMemory
+	}
+	fields, err := Fields(body)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -29,7 +35,7 @@ func Decode(body []byte) (value any, payload []byte, err error) {
 	if payload = []byte(text); !single || len(fields) > 1 || !isObject(payload) {
 		return fields, nil, nil
 	}
-	if value, err = strictjson.Parse(payload); err != nil {
+	if value, err = strictjson.ParseWithin(payload, strictjson.Whole(), reserve); err != nil {
 		return nil, nil, fmt.Errorf("the field payload: %w", err)
 	}
 	return value, payload, nil
@@ -40,10 +46,11 @@ func isObject(text []byte) bool {
 	return bytes.HasPrefix(bytes.TrimLeft(text, " \t\r\n"), []byte("{")) && json.Valid(text)
 }
 
-func parse(body string) (map[string]any, error) {
+// Fields reads a form as Decode does, whatever its fields hold.
+func Fields(body []byte) (map[string]any, error) {
 	fields := make(map[string]any)
 	count := 0
-	for field := range strings.SplitSeq(body, "&") {
+	for field := range strings.SplitSeq(string(body), "&") {
 		if field == "" {
 			continue
 		}

@@ -26,7 +26,7 @@ func TestFormBecomesAnObjectOfStrings(t *testing.T) {
 		`payload={"a":1}&payload=2`:      `{"payload":["{\"a\":1}","2"]}`,
 		`Payload={"a":1}`:                `{"Payload":"{\"a\":1}"}`,
 	} {
-		value, payload, err := form.Decode([]byte(body))
+		value, payload, err := form.Decode([]byte(body), nil)
 		got, _ := json.Marshal(value)
 		if err != nil || string(got) != want || payload != nil {
 			t.Errorf("%s: got %s, %q, %v, want %s", body, got, payload, err, want)
@@ -41,7 +41,7 @@ func TestPayloadOfAFormStandsForTheBody(t *testing.T) {
 		`payload={"a":{"b":[]}}`:        `{"a":{"b":[]}}`,
 		"&payload=%0A{}+&":              "\n{} ",
 	} {
-		value, payload, err := form.Decode([]byte(body))
+		value, payload, err := form.Decode([]byte(body), nil)
 		if _, isObject := value.(map[string]any); err != nil || string(payload) != want || !isObject {
 			t.Errorf("%s: got %v, %q, %v, want %q", body, value, payload, err, want)
 		}
@@ -51,7 +51,7 @@ func TestPayloadOfAFormStandsForTheBody(t *testing.T) {
 		`payload={"a":1,"a":2}`: "the field payload: ",
 		"payload=" + strings.Repeat(`{"a":`, 200) + "1" + strings.Repeat("}", 200): "the field payload: ",
 	} {
-		if _, _, err := form.Decode([]byte(body)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := form.Decode([]byte(body), nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.50s: %v", body, err)
 		}
 	}
@@ -68,11 +68,11 @@ func TestFormNamesItsMistake(t *testing.T) {
 		"a=1&\xff=1": "the name of field 2: it is not UTF-8",
 		"a=" + strings.Repeat("&a=", form.MaxFields): "more than 1000 fields",
 	} {
-		if _, _, err := form.Decode([]byte(body)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := form.Decode([]byte(body), nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.50s: got %v, want %q", body, err, want)
 		}
 	}
-	if _, _, err := form.Decode([]byte("a=" + strings.Repeat("&a=", form.MaxFields-1))); err != nil {
+	if _, _, err := form.Decode([]byte("a="+strings.Repeat("&a=", form.MaxFields-1)), nil); err != nil {
 		t.Error(err)
 	}
 }
@@ -82,7 +82,7 @@ func FuzzDecode(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		value, payload, err := form.Decode(body)
+		value, payload, err := form.Decode(body, nil)
 		if err != nil {
 			if value != nil || payload != nil {
 				t.Errorf("a value %v, %q with the error %v", value, payload, err)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,6 +31,7 @@ func RunTests(m *testing.M, atOnce int) int {
 	if !asked {
 		_ = flag.Set("test.parallel", strconv.Itoa(max(atOnce, runtime.GOMAXPROCS(0))))
 	}
+	http.DefaultClient.Timeout = 3 * time.Minute // a test that waits for longer fails, instead of all when the time of the package is over
 	defer RemoveShared()
 	return m.Run()
 }
@@ -167,6 +169,7 @@ func (d *Deployment) Launch(t testing.TB) *Process {
 	p := &Process{Deployment: d, Exited: make(chan struct{})}
 	p.Cmd = d.Command(d.Env, "run", "--adapter", "caddyfile", "--config", d.Config)
 	p.Cmd.Stdout, p.Cmd.Stderr = &p.Log, &p.Log
+	p.Cmd.WaitDelay = patience // for what it has started, if that still writes to its log
 	if d.Prepare != nil {
 		d.Prepare(p.Cmd)
 	}

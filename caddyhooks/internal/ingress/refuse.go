@@ -96,6 +96,9 @@ func (q *hookRequest) keepRefused(r *http.Request, active *settings.Active, requ
 		ShowsQuery:  func(name string) bool { return intake.ShowsQuery(hook, name) },
 		HideIn:      active.HideSecrets,
 	}
+	if hook != nil {
+		mask.Members = hook.Auth.SecretMembers()
+	}
 	kept := refused.Kept{
 		Request: request, Method: oneline.Of(r.Method, maxKeptMethod), Path: q.in.Path + "/" + cmp.Or(request.Asked, request.Hook),
 		Query:   mask.Query(r.URL.Query()),
@@ -105,7 +108,8 @@ func (q *hookRequest) keepRefused(r *http.Request, active *settings.Active, requ
 	case q.body == nil:
 		kept.Unread = r.ContentLength != 0
 	case active.HistoryOf(hook) > 0:
-		kept.Body, kept.Cut = mask.Body(q.body.bytes), len(q.body.bytes) > refused.MaxKeptBody
+		body, ok := mask.Body(q.body.bytes)
+		kept.Body, kept.Cut, kept.Unread = body, ok && len(q.body.bytes) > refused.MaxKeptBody, !ok
 	default:
 		kept.Unread = true
 	}
@@ -188,10 +192,10 @@ func newerSettings(ctx context.Context, in *service.Instance, active *settings.A
 
 // isBySettings reports whether a request was refused, or ignored, because of the settings.
 func isBySettings(err error) bool {
-	var nothing *noWebhookError
-	var refused *settings.RefusedCredential
-	var ignored *intake.IgnoredError
-	return errors.As(err, &nothing) || errors.As(err, &refused) || errors.As(err, &ignored) || errors.Is(err, errNotFrom)
+	_, nothing := errors.AsType[*noWebhookError](err)
+	_, refused := errors.AsType[*settings.RefusedCredential](err)
+	_, ignored := errors.AsType[*intake.IgnoredError](err)
+	return nothing || refused || ignored || errors.Is(err, errNotFrom)
 }
 
 // whyNoHook says why no hook has a name.

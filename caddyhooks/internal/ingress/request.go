@@ -5,10 +5,13 @@ package ingress
 
 import (
 	"cmp"
+	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +19,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/gate"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/clicks"
@@ -50,6 +54,9 @@ func Serve(in *service.Instance, w http.ResponseWriter, r *http.Request, next ca
 		status = req.refuse(w, r, err)
 	} else {
 		status = cmp.Or(req.sentStatus, cmp.Or(req.answered, http.StatusOK))
+	}
+	if req.anyBody != nil {
+		in.Service.OneBody.Note(req.anyBody.signed, req.anyBody.body)
 	}
 	in.Service.Engine.NoteAnswer(status)
 	req.meters().Answered(status)
@@ -90,12 +97,12 @@ func (q *hookRequest) serveUpToDate(w http.ResponseWriter, r *http.Request, acti
 			break
 		}
 	}
-	var refused *settings.RefusedCredential
-	var ignored *intake.IgnoredError
-	var challenge *intake.ChallengeError
+	refused, isRefused := errors.AsType[*settings.RefusedCredential](err)
+	ignored, isIgnored := errors.AsType[*intake.IgnoredError](err)
+	challenge, isChallenge := errors.AsType[*intake.ChallengeError](err)
 	inDoubt := isBySettings(err) && in.IsStoreUnreachable()
 	switch {
-	case errors.As(err, &refused):
+	case isRefused:
 		answer, throttled := unauthorized(in, r, refused)
 		if inDoubt && !throttled {
 			return engine.ErrUnreachable
@@ -105,18 +112,14 @@ func (q *hookRequest) serveUpToDate(w http.ResponseWriter, r *http.Request, acti
 	case inDoubt:
 		// Another node may have changed the settings, and senders give up for good on a 404.
 		return engine.ErrUnreachable
-	case errors.As(err, &ignored):
+	case isIgnored:
 		observe.NoteStatus(r, observe.RequestIgnored)
 		q.ignore(w, r, ignored.Condition)
 		return nil
-	case errors.As(err, &challenge):
+	case isChallenge:
 		in.Service.Engine.NoteChallenge(q.name)
 		observe.NoteStatus(r, observe.RequestChallenge)
 		q.answered = challenge.Answer.Status
-		if secret := challenge.Answer.Reveal; secret != "" {
-			in.Log.Warn("a sender told its secret; it is logged this once",
-				zap.String("hook", q.name), zap.String("secret", secret), zap.String("client", q.incoming.Client))
-		}
 		writeSchemeAnswer(challenge.Answer, w)
 		return nil
 	}
@@ -139,6 +142,7 @@ type hookRequest struct {
 	answered   int               // the status of an answer that is no error; 0 is 200
 	sentStatus int               // the status in the error event that ended its stream, 0 if there was none
 	readAt     time.Time         // when the body was read
+	anyBody    *anyBody          // its signature is good for any body, and it became no run; otherwise nil
 }
 
 // meters are the counters of the hook that the request names.
@@ -181,7 +185,7 @@ func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *sett
 	}
 	now := time.Now()
 	if r.Method != http.MethodPost {
-		return cmp.Or(shakeHands(scheme, req.Credential(now)), error(errMethod))
+		return cmp.Or(q.shakeHands(r.Context(), scheme, req.Credential(now)), error(errMethod))
 	}
 	if scheme.HeadersOnly {
 		if err := scheme.Authenticate(req.Credential(now)); err != nil {
@@ -193,7 +197,7 @@ func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *sett
 		return err
 	}
 	credential := req.Credential(now)
-	if err := shakeHands(scheme, credential); err != nil {
+	if err := q.shakeHands(r.Context(), scheme, credential); err != nil {
 		return err
 	}
 	if !scheme.HeadersOnly {
@@ -201,6 +205,9 @@ func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *sett
 			return err
 		}
 		q.isKnown = true
+	}
+	if err := q.wantFirstBody(scheme, credential); err != nil {
+		return err
 	}
 	req.Body = scheme.WithoutSecrets(req.Body)
 	if custom != nil {
@@ -212,7 +219,7 @@ func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *sett
 		in.Service.Samples.Note(q.name, r.Header, req.Query, req.Body)
 	}
 	runs, err := intake.Runs(active, q.name, custom, req)
-	q.requestID = requestID(r.Header, scheme, custom, req.Doc)
+	q.requestID = requestID(scheme, custom, req)
 	observe.SetPlaceholder(r, observe.PlaceholderRequest, outbound.HeaderValue(q.requestID))
 	if req.Warning != "" {
 		w.Header()[intake.WarningHeader] = []string{req.Warning}
@@ -222,7 +229,7 @@ func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *sett
 	}
 	trace, history, fold := observe.TraceParent(r), active.HistoryOf(custom), active.FoldOf(q.name, custom)
 	for _, run := range runs {
-		run.TraceParent, run.History, run.Client, run.RequestID = trace, history, req.Client, q.requestID
+		run.TraceParent, run.History, run.Client, run.RequestID = trace, history, req.Client, cmp.Or(run.RequestID, q.requestID)
 		if !run.NewChat { // where nobody else would come
 			run.Fold = fold
 		}
@@ -233,20 +240,53 @@ func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *sett
 		first.Sync = false
 		w.Header().Set("Preference-Applied", respondAsync)
 	}
-	if first.Key, first.KeyHeader, err = idempotencyKey(r.Header, scheme, first, custom, req.Body, req.Doc); err != nil {
+	if first.Key, first.KeyHeader, err = idempotencyKey(scheme, first, custom, req); err != nil {
 		return err
 	}
 	first.Replay = scheme.ReplayKey(first.Hook, credential)
 	return q.submit(w, r, runs, active.Revision)
 }
 
-// shakeHands returns the answer to a request with which the sender tries the hook out, as an *intake.ChallengeError, and nil to all others.
-func shakeHands(scheme settings.Authentication, credential *auth.Request) error {
-	answer, err := scheme.Handshake(credential)
-	if answer != nil {
-		return &intake.ChallengeError{Answer: answer}
+// anyBody are the digests of a signature that is good for any body, and of the body that it came with.
+type anyBody struct{ signed, body [sha256.Size]byte }
+
+// wantFirstBody refuses a signature that is good for any body if it came with another one, and no run. The store knows those of runs.
+func (q *hookRequest) wantFirstBody(scheme settings.Authentication, credential *auth.Request) error {
+	q.anyBody = nil
+	if !scheme.AnyBody {
+		return nil
 	}
-	return err
+	key := scheme.ReplayKey(q.name, credential)
+	if key == nil {
+		return nil
+	}
+	used := &anyBody{key.ID, sha256.Sum256(credential.Body)}
+	if !q.in.Service.OneBody.Allows(used.signed, used.body) {
+		return &settings.RefusedCredential{Authentication: scheme, Verdict: auth.Refuse(auth.SignatureUsed)}
+	}
+	q.anyBody = used
+	return nil
+}
+
+// shakeHands returns the answer to a request with which the sender tries the hook out, as an *intake.ChallengeError, and nil to all others.
+func (q *hookRequest) shakeHands(ctx context.Context, scheme settings.Authentication, credential *auth.Request) error {
+	answer, err := scheme.Handshake(credential)
+	if answer == nil {
+		return err
+	}
+	if answer.Reveal != "" {
+		kept, err := q.in.KeepTold(ctx, q.name, answer.Reveal, credential.Now)
+		if err != nil {
+			return err
+		}
+		if !kept {
+			return &settings.RefusedCredential{Authentication: scheme, Told: "Another secret was told less than 10 minutes ago.",
+				Verdict: auth.Refuse("another secret came less than 10 minutes ago, which caddy hooks status shows")}
+		}
+		q.in.Log.Warn("a sender told its secret; caddy hooks status shows it", zap.String("hook", q.name),
+			zap.String("client", q.incoming.Client))
+	}
+	return &intake.ChallengeError{Answer: answer}
 }
 
 // answerClick answers a question because somebody has pressed a button. That is no event: conditions of the hook do not count, and no run
@@ -322,23 +362,28 @@ func (q *hookRequest) submit(w http.ResponseWriter, r *http.Request, runs []*eng
 			outcome, err = s.Engine.Do(r.Context(), run, revision, func() { q.noteStored(r, run) })
 		default:
 			if err = s.Engine.SubmitAll(r.Context(), runs, revision); err == nil {
+				stored := slices.DeleteFunc(slices.Clone(runs), func(run *engine.Run) bool { return run.ID == "" }) // a gate left it out
+				q.taken = q.taken.Of(len(runs) - len(stored))
+				run = stored[0]
 				q.noteAccepted(run)
 			}
 		}
 	}
-	var duplicate *engine.DuplicateError
+	duplicate, isDuplicate := errors.AsType[*engine.DuplicateError](err)
+	closed, isClosed := errors.AsType[*gate.ClosedError](err)
 	switch {
-	case errors.As(err, &duplicate):
+	case isDuplicate:
 		return q.replay(w, r, duplicate)
+	case isClosed:
+		return q.answerClosed(w, r, closed)
 	case (errors.Is(err, engine.ErrQueueFull) || errors.Is(err, engine.ErrChatFull)) && intake.NeverFit(&q.in.EngineConfig.Limits, runs):
 		return intake.ErrNeverFit
 	case err != nil:
 		return err
 	case run.Sync:
-		observe.NoteRun(r, observe.RequestStatus(outcome.Status), run)
+		observe.NoteStatus(r, observe.RequestStatus(outcome.Status)) // noteStored has named the run
 		return writeOutcome(w, run, outcome)
 	default:
-		q.taken = service.Allowance{}
 		observe.NoteRun(r, observe.RequestAccepted, run)
 		q.writeAccepted(w, r, run)
 		return nil
@@ -355,6 +400,7 @@ func (q *hookRequest) noteStored(r *http.Request, run *engine.Run) {
 
 // noteAccepted counts how long it took to accept the request. run is the first of its runs.
 func (q *hookRequest) noteAccepted(run *engine.Run) {
+	q.anyBody = nil
 	q.in.Meters.Accepted(run, time.Since(q.readAt))
 }
 

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/panics"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
@@ -102,9 +103,9 @@ func answerTo(err error, log *zap.Logger) *api.Error {
 	if errors.As(err, &broken) { // which the engine has logged
 		return api.Busy(5*time.Second, message, "the store is broken")
 	}
-	var panicked *engine.PanicError
+	var panicked *panics.Error
 	if errors.As(err, &panicked) {
-		log.Error("a run could not be accepted", engine.ErrorField(err))
+		log.Error("a run could not be accepted", panics.Field(err))
 	}
 	failed := api.Busy(5*time.Second, message, "the store failed")
 	failed.Cause = err
@@ -189,7 +190,7 @@ func (q *hookRequest) successStatus(usual int) int {
 
 // together are the runs that a request became, if it is one that can become several; otherwise it is nil.
 func (q *hookRequest) together(first *engine.Run) []engine.Sibling {
-	if len(first.Together) == 0 && q.custom != nil && q.custom.EachMatch != nil {
+	if len(first.Together) == 0 && q.custom != nil && (q.custom.EachMatch != nil || q.incoming.IsBatch) {
 		return []engine.Sibling{{ID: first.ID, ChatID: first.ChatID}}
 	}
 	return first.Together
@@ -302,6 +303,8 @@ func outcomeError(outcome engine.Outcome) *api.Error {
 	switch {
 	case outcome.Status == engine.TimedOut, outcome.Status == engine.Expired:
 		status = http.StatusGatewayTimeout
+	case outcome.Failure == engine.Replaced:
+		status = http.StatusConflict
 	case outcome.Failure == engine.SchemaUnmet:
 		status = http.StatusUnprocessableEntity
 	case outcome.Failure == engine.RunnerUnavailable, outcome.Failure == engine.ShuttingDown:

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/panics"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
@@ -78,7 +79,7 @@ func runError(in *service.Instance, err error) error {
 	}
 	var broken *engine.StoreBrokenError
 	if !errors.As(err, &broken) { // which the engine has logged
-		in.Log.Error("the store failed", engine.ErrorField(err))
+		in.Log.Error("the store failed", panics.Field(err))
 	}
 	return &api.Error{Status: http.StatusServiceUnavailable, RetryAfter: 5 * time.Second, Message: "The store cannot be asked about the " +
 		"run right now."}

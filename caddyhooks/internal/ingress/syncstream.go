@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/gate"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/observe"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/service"
@@ -47,9 +48,12 @@ func (q *hookRequest) submitStreaming(w http.ResponseWriter, r *http.Request, ru
 		})
 	})
 	var duplicate *engine.DuplicateError
+	var closed *gate.ClosedError
 	switch {
 	case errors.As(err, &duplicate):
 		return q.replay(w, r, duplicate)
+	case errors.As(err, &closed):
+		return q.answerClosed(w, r, closed)
 	case stream == nil:
 		return err
 	}

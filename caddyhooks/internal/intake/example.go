@@ -1,7 +1,9 @@
 package intake
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/cloudevents"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/template"
 )
@@ -474,7 +477,7 @@ var senderExamples = map[string]senderExample{
             "messages": [
               {
                 "from": "15005550006",
-                "id": "wamid.HBgLMTY1MDM4Nzk0MzkVAgASGBQzQTRBNjU5OUFFRTAzODEwMTQ0RgA=",
+                "id": "wamid.{id}",
                 "timestamp": "{seconds}",
                 "type": "text",
                 "text": {"body": "Is the shop down?"}
@@ -499,6 +502,7 @@ var senderExamples = map[string]senderExample{
 		`{
   "value": [
     {
+      "id": "{id}",
       "subscriptionId": "7f105c7d-2dc5-4530-97cd-4e7ae6534c07",
       "subscriptionExpirationDateTime": "2026-11-19T09:11:28.000Z",
       "clientState": "the-secret-of-the-subscription",
@@ -568,7 +572,18 @@ func Example(h *settings.Hook, now time.Time) *Request {
 		made.Body = []byte("payload=" + url.QueryEscape(string(made.Body)))
 		made.Header.Set("Content-Type", formType)
 	}
-	WithContentType(made.Header, made.Body)
+	if h.Body == settings.CloudEvents && json.Valid(made.Body) {
+		made.Header.Set("Content-Type", cloudevents.StructuredType)
+		made.Body = fmt.Appendf(nil, `{
+  "specversion": "1.0",
+  "id": "%s",
+  "source": "/example",
+  "type": "com.example.event",
+  "time": "%s",
+  "data": %s
+}`, uuid.NewString(), now.UTC().Format(time.RFC3339), made.Body)
+	}
+	WithContentType(made.Header, made.Body, h.Body)
 	addRead(h, made)
 	fulfil(h, made)
 	return made
@@ -617,13 +632,19 @@ func (req *Request) set(source template.Source, text string) {
 	}
 }
 
-// WithContentType sets the content type of a payload, if there is none yet.
-func WithContentType(header http.Header, payload []byte) {
+// WithContentType sets the content type of a payload, if there is none yet. form is that of the hook's body.
+func WithContentType(header http.Header, payload []byte, form string) {
 	if header.Get("Content-Type") != "" {
 		return
 	}
 	contentType := "application/json"
-	if !json.Valid(payload) && beginsAsForm.Match(payload) {
+	switch {
+	case form == settings.CloudEvents && cloudevents.HasAttributes(header):
+	case form == settings.CloudEvents && bytes.HasPrefix(bytes.TrimSpace(payload), []byte("[")):
+		contentType = cloudevents.BatchType
+	case form == settings.CloudEvents:
+		contentType = cloudevents.StructuredType
+	case !json.Valid(payload) && beginsAsForm.Match(payload):
 		contentType = formType
 	}
 	header.Set("Content-Type", contentType)

@@ -1,10 +1,12 @@
 package intake
 
 import (
+	"cmp"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/cloudevents"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/template"
 )
@@ -31,11 +33,27 @@ func (f *filtering) ignoredBy(filters []settings.Filter) string {
 	return ""
 }
 
-// ignores returns the condition because of which a request whose body is known becomes no run, "" if there is none.
-func ignores(h *settings.Hook, req *Request, doc any) (condition string) {
-	f := Filtering(h, req)
-	f.Input.Body = doc
-	return f.ignoredBy(h.Filters)
+// ignores returns the condition because of which a request whose body is known becomes no run, "" if there is none. If some
+// events of a batch remain, the others are taken out of it.
+func (f *filtering) ignores(filters []settings.Filter, body *payload) (condition string) {
+	if !body.isBatch {
+		f.Input.Body = body.Doc
+		return f.ignoredBy(filters)
+	}
+	var kept []cloudevents.Event
+	for _, event := range body.events {
+		f.Input.Body = event.Doc
+		if by := f.ignoredBy(filters); by == "" {
+			kept = append(kept, event)
+		} else {
+			condition = cmp.Or(condition, by)
+		}
+	}
+	if len(kept) > 0 {
+		body.events = kept
+		return ""
+	}
+	return cmp.Or(condition, "the batch has no events")
 }
 
 func Filtering(h *settings.Hook, req *Request) filtering {

@@ -1,6 +1,6 @@
 // Package intake makes runs of the body of one webhook: it parses the body once, applies the conditions of the hook, renders its
 // templates, and chooses the chat and the runner. A preview and an example of a sender come from the same code. Nothing here
-// stores or answers. It imports settings, template, strictjson, api and engine.
+// stores or answers. It imports settings, template, cloudevents, strictjson, api and engine.
 package intake
 
 import (
@@ -30,8 +30,8 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/untrusted"
 )
 
-// Runs makes runs of a request to the named hook: one or, with each, several. Errors are for the caller, and an *ignoredError
-// or a *challengeError says that there is none.
+// Runs makes runs of a request to the named hook: one or, with each or a batch of events, several. Errors are for the caller, and an
+// *ignoredError or a *challengeError says that there is none.
 func Runs(active *settings.Active, name string, custom *settings.Hook, req *Request) ([]*engine.Run, error) {
 	var runs []*engine.Run
 	var err error
@@ -211,8 +211,9 @@ func queueTime(f *settings.AgentFields) time.Duration {
 	return time.Duration(f.QueueTimeSeconds) * time.Second
 }
 
-// IntakeCustom renders the messages of a custom hook from any JSON, or from a form.
+// IntakeCustom renders the messages of a custom hook from any JSON, from a form, or from CloudEvents.
 func IntakeCustom(active *settings.Active, h *settings.Hook, req *Request) ([]*engine.Run, error) {
+	req.Messages.Release() // if they were made under earlier settings
 	body, err := parseUnlessIgnored(active, h, req)
 	if err != nil {
 		return nil, err
@@ -227,14 +228,13 @@ func IntakeCustom(active *settings.Active, h *settings.Hook, req *Request) ([]*e
 	}
 	runs := make([]*engine.Run, len(inputs))
 	size := 0
-	req.Messages.Release() // if they were made under earlier settings
 	for i, input := range inputs {
 		message, err := messageOf(h, input, body)
 		chatID := chatOf(h, input)
 		if req.Messages.refused != nil {
 			return nil, req.Messages.refused
 		}
-		if err != nil && input.Each {
+		if err != nil && (input.Each || body.isBatch) {
 			return nil, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("The message made from item %d of this body is blank.", i+1),
 				Reason: "the message that a match of each gives is blank"}
 		}
@@ -251,6 +251,9 @@ func IntakeCustom(active *settings.Active, h *settings.Hook, req *Request) ([]*e
 		req.Messages.settle(size)
 		runs[i] = newRun(h, active, message, chatID)
 		runs[i].IDPlaceholder = idPlaceholder
+		if body.events != nil && req.Header.Get(h.IdempotencyHeader) == "" {
+			runs[i].RequestID = EventID(body.events[i].ID)
+		}
 		if to != "" {
 			runs[i].To = to
 		}
@@ -258,6 +261,7 @@ func IntakeCustom(active *settings.Active, h *settings.Hook, req *Request) ([]*e
 			runs[i].Sender, _ = h.SenderTemplate.Strict(input, maxSender)
 		}
 		runs[i].Asks, runs[i].Budgets = h.Asks, h.Spending.Accounts(input)
+		h.Gate(runs[i], input)
 	}
 	return runs, nil
 }
@@ -285,6 +289,10 @@ var (
 var errMessagesNeverFit = &api.Error{Status: http.StatusRequestEntityTooLarge,
 	Message: "The messages made from this body are larger than all the memory for requests.",
 	Reason:  "the messages of one request are larger than max_memory"}
+
+var errValuesNeverFit = &api.Error{Status: http.StatusRequestEntityTooLarge,
+	Message: "The values in this body take more than all the memory for requests.",
+	Reason:  "the values in the body of one request take more than max_memory"}
 
 // ErrNeverFit is for a request that would be refused however often it is sent.
 var ErrNeverFit = &api.Error{Status: http.StatusRequestEntityTooLarge,
@@ -315,15 +323,17 @@ func parseUnlessIgnored(active *settings.Active, h *settings.Hook, req *Request)
 	if err != nil {
 		return payload{}, err
 	}
-	req.Doc = body.Doc
+	req.Doc, req.IsBatch, req.Events = body.Doc, body.isBatch, nil
+	for _, event := range body.events {
+		req.Events = append(req.Events, event.ID)
+	}
 	if h.Auth.Scheme != nil { // which a preview does without
 		if answer := h.Auth.Challenge(body.Doc); answer != nil {
 			return payload{}, &ChallengeError{answer}
 		}
 	}
 	if condition == "" {
-		f.Input.Body = body.Doc
-		condition = f.ignoredBy(h.Filters[h.OfBody:])
+		condition = f.ignores(h.Filters[h.OfBody:], &body)
 	}
 	if f.undecided != "" {
 		noteUndecided(h, req.Log, f.undecided)
@@ -343,6 +353,14 @@ func (*ChallengeError) Error() string { return "the sender tries the hook out" }
 func templateInputs(h *settings.Hook, req *Request, body payload, idPlaceholder string) ([]template.Input, error) {
 	input := template.Input{Body: body.Doc, Source: sources(h, req, idPlaceholder, time.Now().UTC().Format(time.RFC3339)),
 		Reserve: req.Messages.reserve}
+	if body.isBatch {
+		inputs := make([]template.Input, len(body.events))
+		for i, event := range body.events {
+			inputs[i] = input
+			inputs[i].Body = event.Doc
+		}
+		return inputs, nil
+	}
 	if h.EachMatch == nil {
 		return []template.Input{input}, nil
 	}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/cloudevents"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/form"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
@@ -17,26 +18,48 @@ import (
 // payload is the body of a request to a custom hook, as its templates see it.
 type payload struct {
 	Doc  any
-	json []byte // its text, nil if the sender wrote none: a form
+	json []byte // its text, nil if the sender wrote none that could be the message: a form, or an event
+
+	// The events of a request with CloudEvents, and whether they came as a batch. Doc is the first of them.
+	events  []cloudevents.Event
+	isBatch bool
 }
 
 // ParseBody reads the body of a request. Of JSON that is the selected parts. Errors are for the caller.
 func ParseBody(h *settings.Hook, req *Request, selected *strictjson.Selection) (payload, error) {
+	body, err := parseBody(h, req, selected)
+	if errors.Is(err, strictjson.ErrNoMemory) {
+		err = req.Messages.refused
+	}
+	return body, err
+}
+
+func parseBody(h *settings.Hook, req *Request, selected *strictjson.Selection) (payload, error) {
+	reserve := req.Messages.reserveValues
+	if h.Body == settings.CloudEvents {
+		return parseEvents(h, req, selected, reserve)
+	}
 	if !takesForm(h, req.Header) {
-		doc, err := strictjson.ParseSelected(req.Body, selected)
+		doc, err := strictjson.ParseWithin(req.Body, selected, reserve)
+		if errors.Is(err, strictjson.ErrNoMemory) {
+			return payload{}, err
+		}
 		if err != nil {
 			return payload{}, malformed(req.Body, err, errFormForHook)
 		}
-		return payload{doc, req.Body}, nil
+		return payload{Doc: doc, json: req.Body}, nil
 	}
 	if looksLikeJSON(req.Body) {
 		return payload{}, malformedForm(errJSONBody)
 	}
-	doc, text, err := form.Decode(req.Body)
+	doc, text, err := form.Decode(req.Body, reserve)
+	if errors.Is(err, strictjson.ErrNoMemory) {
+		return payload{}, err
+	}
 	if err != nil {
 		return payload{}, malformedForm(err)
 	}
-	return payload{doc, text}, nil
+	return payload{Doc: doc, json: text}, nil
 }
 
 // takesForm reports whether the body of a request must be a form.

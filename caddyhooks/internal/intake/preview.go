@@ -82,7 +82,11 @@ const runOfPreview = "<run id>"
 
 // Show puts what becomes of a request into the preview. See intakeCustom.
 func Show(p *api.Preview, h *settings.Hook, req *Request, body payload) {
-	p.Ignored = ignores(h, req, body.Doc)
+	f := Filtering(h, req)
+	p.Ignored = f.ignores(h.Filters, &body)
+	if len(body.events) == 0 && body.isBatch {
+		return
+	}
 	inputs, err := templateInputs(h, req, body, runOfPreview)
 	var ignored *IgnoredError
 	if errors.As(err, &ignored) {
@@ -98,7 +102,7 @@ func Show(p *api.Preview, h *settings.Hook, req *Request, body payload) {
 	if p.Ignored == "" {
 		p.Runs = len(inputs)
 	}
-	if fold := settings.NewFold(h.FoldSeconds, h.FoldMax); fold.IsSet() {
+	if h.Fold().IsSet() {
 		p.Folded = foldedMessage(h, inputs, body)
 	}
 }
@@ -114,7 +118,8 @@ func foldedMessage(h *settings.Hook, inputs []template.Input, body payload) stri
 		if err != nil {
 			return ""
 		}
-		runs[i] = &engine.Run{ID: strconv.Itoa(i), AcceptedAt: time.Now().Add(time.Duration(i) * time.Second), Message: message}
+		runs[i] = &engine.Run{ID: strconv.Itoa(i), AcceptedAt: time.Now().Add(time.Duration(i) * time.Second), Message: message,
+			Fold: h.Fold()}
 	}
 	return engine.FoldMessage(runs)
 }
@@ -129,8 +134,8 @@ func Outcomes(h *settings.Hook, of []Sample) []api.SampleOutcome {
 		body, err := ParseBody(h, req, h.Selected)
 		if err == nil {
 			f := Filtering(h, req)
-			f.Steps, f.Input.Body = steps, body.Doc
-			outcome.Ignored = f.ignoredBy(h.Filters)
+			f.Steps = steps
+			outcome.Ignored = f.ignores(h.Filters, &body)
 			if steps = f.Steps; steps <= 0 {
 				return all
 			}

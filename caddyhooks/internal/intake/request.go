@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/cloudevents"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/template"
 )
@@ -21,6 +22,9 @@ type Request struct {
 	Client string // the address of the caller, "" if it is unknown
 	Body   []byte // as it was received
 	Doc    any    // the body of a custom hook's request, once it is parsed
+
+	Events  []cloudevents.ID // of all events that it brought, to a hook that takes CloudEvents
+	IsBatch bool             // the events came as a batch, and become a list of runs
 
 	Messages MessageMemory
 

@@ -109,7 +109,7 @@ func sampleOf(h *settings.Hook, at time.Time, header http.Header, query func() u
 		}
 	}
 	keep(header, made.Header, func(name string) bool {
-		return !h.HidesHeader(name) && (readsParameter(h, "header", name) || tellsKind(name))
+		return !h.HidesHeader(name) && (readsParameter(h, "header", name) || tellsKind(name) || isAttribute(h, name))
 	})
 	if query != nil {
 		keep(query(), made.Query, func(name string) bool { return readsParameter(h, "query", name) || tellsKind(name) })

@@ -121,6 +121,8 @@ func (s *runSpans) RunEnded(run *engine.Run, end engine.TracedEnd) {
 	switch end.Status {
 	case engine.TimedOut, engine.Expired:
 		failure = string(end.Status)
+	case engine.Cancelled:
+		failure = "" // also if a newer run has taken its place
 	default:
 	}
 	markFailed(span, failure)

@@ -127,17 +127,18 @@ func (s *keySet) usable(now time.Time) []jose.JSONWebKey {
 	return s.keys
 }
 
-// refreshed returns the keys after another fetch, or those of the last one if that was a moment ago.
-func (k Keys) refreshed(now time.Time) ([]jose.JSONWebKey, *unavailable) {
+// refreshed returns the keys after another fetch. If it is too early for one after now, a key that is not among them may be a new one:
+// stale says when to ask again. So nobody can use up the fetch that a new key needs.
+func (k Keys) refreshed(now time.Time) (keys []jose.JSONWebKey, stale, away *unavailable) {
 	s := k.set
 	if s == nil {
-		return nil, &unavailable{errClosed, fetchInterval}
+		return nil, nil, &unavailable{errClosed, fetchInterval}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if done := s.begin(now, k.fetch); done != nil {
 		if s.waiting >= maxWaiting {
-			return nil, &unavailable{errors.New("too many requests wait for them"), fetchTime}
+			return nil, nil, &unavailable{errors.New("too many requests wait for them"), fetchTime}
 		}
 		s.waiting++
 		s.mu.Unlock()
@@ -145,11 +146,17 @@ func (k Keys) refreshed(now time.Time) ([]jose.JSONWebKey, *unavailable) {
 		s.mu.Lock()
 		s.waiting--
 	}
+	rest := max(fetchInterval-now.Sub(s.triedAt), time.Second)
 	if s.err != nil {
-		return nil, &unavailable{s.err, max(fetchInterval-now.Sub(s.triedAt), time.Second)}
+		return nil, nil, &unavailable{s.err, rest}
 	}
-	return s.usable(now), nil
+	if s.triedAt.Before(now) {
+		stale = &unavailable{errTooEarly, rest}
+	}
+	return s.usable(now), stale, nil
 }
+
+var errTooEarly = errors.New("they were fetched less than 10 seconds ago")
 
 var errClosed = errors.New("keys are not fetched while Caddy starts or stops")
 

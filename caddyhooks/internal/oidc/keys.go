@@ -21,6 +21,7 @@ import (
 // signed with a new one.
 func (v *Verifier) checkSignature(t *token, now time.Time) auth.Verdict {
 	keys := v.keys.known(now)
+	var stale, away *unavailable
 	for refreshed := false; ; refreshed = true {
 		isKnown := false
 		for _, key := range keys {
@@ -35,11 +36,12 @@ func (v *Verifier) checkSignature(t *token, now time.Time) auth.Verdict {
 		switch {
 		case isKnown:
 			return auth.Refuse(SignatureWrong)
+		case stale != nil: // such requests need no throttle: they fetch nothing, and nobody can guess a key
+			return auth.Undecided(KeyMaybeNew, stale.retryAfter, stale.cause)
 		case refreshed:
 			return auth.Refuse(KeyUnknown)
 		}
-		var away *unavailable
-		if keys, away = v.keys.refreshed(now); away != nil {
+		if keys, stale, away = v.keys.refreshed(now); away != nil {
 			return auth.Undecided(KeysUnavailable, away.retryAfter, away.cause)
 		}
 	}

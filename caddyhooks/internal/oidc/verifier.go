@@ -47,6 +47,7 @@ const (
 	TooEarly        auth.Reason = "the token is not valid yet (nbf or iat lies ahead)"
 	BadTime         auth.Reason = "a time of the token (nbf or iat) is not a number"
 	KeyUnknown      auth.Reason = "the token is signed with a key that its issuer does not publish"
+	KeyMaybeNew     auth.Reason = "the token is signed with a key that is not known, and it is too early to fetch the keys of its issuer again"
 	SignatureWrong  auth.Reason = "the signature of the token is wrong"
 	KeysUnavailable auth.Reason = "the keys of the token's issuer cannot be fetched"
 )

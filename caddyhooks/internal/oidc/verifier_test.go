@@ -178,15 +178,19 @@ func TestForgedTokensAreRefused(t *testing.T) {
 		"a claim that stands twice":         {parts[0] + "." + encode(`{"iss":"a","iss":"b"}`) + "." + parts[2], oidc.Malformed},
 		"a token that is longer than 16 KB": {issuer.Token(map[string]any{"groups": strings.Repeat("a", 13<<10)}), oidc.TooLong},
 	} {
-		verdict := send(v, test.token, time.Now())
+		now := time.Now()
+		if test.want == oidc.KeyUnknown { // which is known after another fetch
+			now = now.Add(11 * time.Second)
+		}
+		verdict := send(v, test.token, now)
 		wantVerdict(t, what, verdict, string(test.want))
 		if strings.Contains(string(verdict.Reason), parts[1][:20]) {
 			t.Errorf("%s: the reason has the token in it", what)
 		}
 	}
 	wantVerdict(t, "the good one", send(v, good, time.Now()), "accepted")
-	if n := issuer.Fetches(); n != 2 {
-		t.Errorf("the issuer was asked %d times, want 2", n)
+	if n := issuer.Fetches(); n != 4 {
+		t.Errorf("the issuer was asked %d times, want 4", n)
 	}
 }
 
@@ -295,6 +299,30 @@ func TestKeysAreFetchedWhenTheyChange(t *testing.T) {
 	}
 }
 
+// Somebody who sends a forged token just before a genuine one of a new key does not have that refused.
+func TestAForgedTokenDoesNotHaveANewKeyRefused(t *testing.T) {
+	issuer := oidctest.Start(t)
+	v := newVerifier(t, issuer)
+	now := time.Now()
+	wantVerdict(t, "the first key", send(v, issuer.Token(nil), now), "accepted")
+	now = now.Add(30 * time.Second)
+	forged := oidctest.Sign(t, jose.ES256, jose.JSONWebKey{Key: oidctest.NewKey(t, jose.ES256), KeyID: "forged"}, issuer.Claims(nil))
+	wantVerdict(t, "a forged token", send(v, forged, now), string(oidc.KeyUnknown))
+	issuer.AddKey("second", jose.ES256)
+	genuine := issuer.TokenBy("second", jose.ES256, nil)
+	verdict := send(v, genuine, now.Add(3*time.Second))
+	wantVerdict(t, "a new key", verdict, "undecided")
+	if verdict.Reason != oidc.KeyMaybeNew || verdict.RetryAfter != 7*time.Second {
+		t.Errorf("it is to come again after %s, since %s", verdict.RetryAfter, verdict.Reason)
+	}
+	wantVerdict(t, "a forged token again", send(v, forged, now.Add(4*time.Second)), "undecided")
+	wantVerdict(t, "a known key with a wrong signature", send(v, issuer.Token(nil)+"A", now.Add(5*time.Second)), string(oidc.SignatureWrong))
+	wantVerdict(t, "the new key again", send(v, genuine, now.Add(3*time.Second+verdict.RetryAfter)), "accepted")
+	if n := issuer.Fetches(); n != 6 {
+		t.Errorf("the issuer was asked %d times, want 6", n)
+	}
+}
+
 // Known keys are fetched again after an hour, and nobody waits for that.
 func TestOldKeysAreFetchedAgain(t *testing.T) {
 	issuer := oidctest.Start(t)
@@ -324,7 +352,7 @@ func TestTokensNeedNotNameTheirKey(t *testing.T) {
 	second := oidctest.NewKey(t, jose.ES256)
 	issuer.Publish(jose.JSONWebKey{Key: issuer.PublicKey("first"), KeyID: "first"}, jose.JSONWebKey{Key: second.Public(), Algorithm: "ES256"})
 	token := oidctest.Sign(t, jose.ES256, second, issuer.Claims(nil))
-	wantVerdict(t, "a new key, too early", send(v, token, now.Add(time.Second)), string(oidc.KeyUnknown))
+	wantVerdict(t, "a new key, too early", send(v, token, now.Add(time.Second)), "undecided")
 	now = now.Add(10 * time.Second)
 	wantVerdict(t, "a new key", send(v, token, now), "accepted")
 	wantVerdict(t, "that of a stranger", send(v, oidctest.Sign(t, jose.ES256, oidctest.NewKey(t, jose.ES256), issuer.Claims(nil)), now),
@@ -349,7 +377,7 @@ func TestAFloodOfForgedTokensMakesFewRequests(t *testing.T) {
 			senders.Go(func() {
 				// They come in another order than they read the clock.
 				verdict := send(v, forged, now.Add(-time.Duration(i)*time.Millisecond))
-				if verdict.OK || verdict.Reason != oidc.KeyUnknown {
+				if verdict.OK || verdict.Reason != oidc.KeyUnknown && verdict.Reason != oidc.KeyMaybeNew {
 					t.Errorf("a forged token: %+v", verdict)
 				}
 			})

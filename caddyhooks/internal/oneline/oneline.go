@@ -12,6 +12,9 @@ import (
 // Of is a text on one line. What does not print is written as in a Go string, as in \n. Text beyond a number of bytes is left
 // out, and an ellipsis says so.
 func Of(text string, most int) string {
+	if len(text) <= most && utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return text // as most are
+	}
 	const ellipsis = "…"
 	var line strings.Builder
 	fits := 0 // the bytes of line that leave room for the ellipsis

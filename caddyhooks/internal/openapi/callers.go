@@ -36,8 +36,8 @@ type Accepted struct {
 	Status  string        `json:"status"`            // "accepted", or "ignored" if a condition of the hook does not hold
 	RunID   string        `json:"runId,omitempty"`   // the run of an agent
 	ChatID  string        `json:"chatId,omitempty"`  // the chat
-	Runs    []api.Started `json:"runs,omitempty"`    // the runs of a hook with each
-	ChatIDs []string      `json:"chatIds,omitempty"` // the chats of a wake hook with each
+	Runs    []api.Started `json:"runs,omitempty"`    // the runs of a hook with each, or of a batch of events
+	ChatIDs []string      `json:"chatIds,omitempty"` // the chats of a wake hook with each, or of a batch of events
 }
 
 // Error is the answer to a request that was refused or that failed.
@@ -64,7 +64,8 @@ func refusals(more ...answer) []answer {
 		{status: "409", text: "The idempotency key was used before, and its answer cannot be given.", body: failed,
 			headers: []string{"Retry-After"}},
 		{status: "413", text: "The body, or what the hook makes of it, is too large.", body: failed},
-		{status: "415", text: "The body is compressed.", body: failed, headers: []string{"Accept-Encoding"}},
+		{status: "415", text: "The body is compressed, or of a content type that the hook does not take.", body: failed,
+			headers: []string{"Accept-Encoding"}},
 		{status: "429", text: "Too many bad credentials from this address, or more runs than the hook's rate.", body: failed,
 			headers: []string{"Retry-After"}},
 		{status: "503", text: "The queue is full, or the agent or the store cannot be reached. Try again.", body: failed,
@@ -128,7 +129,7 @@ var Callers = &Document{
 			answers: refusals(append([]answer{
 				{status: "200", text: "A wake event is accepted, the request is ignored, or the agent's answer for a hook with sync.",
 					body: content{mediaText: someText, mediaJSON: anyJSON, mediaEvents: someText}, headers: ofAnswer},
-				{status: "202", text: "The run is accepted, or the runs of a hook with each.", body: isJSON(Accepted{}),
+				{status: "202", text: "The run is accepted, or the runs of a hook with each or of a batch of events.", body: isJSON(Accepted{}),
 					headers: []string{"Location", "Idempotent-Replayed", "X-Service-Warning"}},
 				{status: "2XX", text: "What the sender or a respond line asks for.", body: content{mediaText: someText, mediaJSON: anyJSON}},
 			}, outcomes...)...)},

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 )
 
 // Fetch gets a document of at most limit bytes from a URL that callbacks could go to. It follows no redirect and uses no proxy. The
@@ -36,11 +35,11 @@ func (g *Guard) Fetch(ctx context.Context, url string, limit int64) ([]byte, err
 	case err != nil && ctx.Err() != nil:
 		return nil, errSlow
 	case err != nil:
-		return nil, forFetch(outcomeOfError(err).Reason)
+		return nil, errors.New(outcomeOfError(err).Reason)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, errors.New(strings.Replace(outcomeReason(resp.StatusCode), "receiver", "host", 1))
+		return nil, errors.New(outcomeReason("the host", resp.StatusCode))
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
 	switch {
@@ -55,17 +54,3 @@ func (g *Guard) Fetch(ctx context.Context, url string, limit int64) ([]byte, err
 }
 
 var errSlow = errors.New("the answer took too long")
-
-// CheckFetch returns an error if nothing may be fetched from the URL. Like CheckURL, it does not resolve host names.
-func (g *Guard) CheckFetch(url string) error {
-	if err := g.CheckURL(url); err != nil {
-		return forFetch(err.Error())
-	}
-	return nil
-}
-
-// forFetch makes an error of a sentence about a callback.
-func forFetch(reason string) error {
-	return errors.New(strings.NewReplacer("the callback URL", "the URL", "the callback host", "the host",
-		" for callbacks", "").Replace(reason))
-}

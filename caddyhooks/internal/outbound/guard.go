@@ -63,30 +63,36 @@ func (r refusal) Error() string { return string(r) }
 
 // CheckURL returns an error, one sentence fit for the caller, if no callback may be sent to the URL. Host names are
 // not resolved: where they lead is checked when they are dialled.
-func (g *Guard) CheckURL(raw string) error {
+func (g *Guard) CheckURL(raw string) error { return g.checkURL("the callback URL", raw) }
+
+// CheckFetch is CheckURL for a URL from which something is fetched.
+func (g *Guard) CheckFetch(raw string) error { return g.checkURL("the URL", raw) }
+
+// checkURL checks a URL that errors call by a noun.
+func (g *Guard) checkURL(noun, raw string) error {
 	switch {
 	case raw == "":
-		return refusal("the callback URL is empty")
+		return refusal(noun + " is empty")
 	case len(raw) > maxURLLength:
-		return refusal(fmt.Sprintf("the callback URL is longer than %d bytes", maxURLLength))
+		return refusal(fmt.Sprintf("%s is longer than %d bytes", noun, maxURLLength))
 	case strings.Contains(raw, " "):
-		return refusal("the callback URL has a space in it")
+		return refusal(noun + " has a space in it")
 	}
 	u, err := url.Parse(raw)
 	if err != nil { // its text repeats the URL
-		return refusal("the callback URL is not a valid URL")
+		return refusal(noun + " is not a valid URL")
 	}
 	if u.Scheme != "http" && u.Scheme != "https" {
-		return refusal("the callback URL must begin with http:// or https://")
+		return refusal(noun + " must begin with http:// or https://")
 	}
 	if u.User != nil {
-		return refusal("the callback URL must not hold a user name or password")
+		return refusal(noun + " must not hold a user name or password")
 	}
-	port, err := portOf(u)
+	port, err := portOf(noun, u)
 	if err != nil {
 		return err
 	}
-	addr, err := addressOf(u.Hostname())
+	addr, err := addressOf(noun, u.Hostname())
 	if err != nil {
 		return err
 	}
@@ -102,11 +108,11 @@ func (g *Guard) CheckURL(raw string) error {
 	if reasons == nil {
 		return nil
 	}
-	return refusal("the callback URL " + strings.Join(reasons, ", and ") + permitted(permits...))
+	return refusal(noun + " " + strings.Join(reasons, ", and ") + permitted(permits...))
 }
 
 // portOf returns the port that a URL leads to.
-func portOf(u *url.URL) (uint16, error) {
+func portOf(noun string, u *url.URL) (uint16, error) {
 	text := u.Port()
 	if text == "" && u.Scheme == "https" {
 		return 443, nil
@@ -116,7 +122,7 @@ func portOf(u *url.URL) (uint16, error) {
 	}
 	port, err := strconv.ParseUint(text, 10, 16)
 	if err != nil || port == 0 {
-		return 0, refusal("the port of the callback URL is not between 1 and 65535")
+		return 0, refusal("the port of " + noun + " is not between 1 and 65535")
 	}
 	return uint16(port), nil
 }
@@ -148,15 +154,15 @@ func (g *Guard) portAllowed(port uint16) bool {
 }
 
 // addressOf returns the address that a host stands for. That of a name is not valid: it is known when it is dialled.
-func addressOf(host string) (netip.Addr, error) {
+func addressOf(noun, host string) (netip.Addr, error) {
 	if host == "" {
-		return netip.Addr{}, refusal("the callback URL has no host")
+		return netip.Addr{}, refusal(noun + " has no host")
 	}
 	// The HTTP client maps other digits and dots to ASCII before it dials, so the host is looked at as it will be then.
 	if strings.ContainsFunc(host, func(r rune) bool { return r >= 0x80 }) {
 		ascii, err := idna.Lookup.ToASCII(host)
 		if err != nil {
-			return netip.Addr{}, refusal("the host of the callback URL is not a valid name")
+			return netip.Addr{}, refusal("the host of " + noun + " is not a valid name")
 		}
 		host = ascii
 	}
@@ -165,10 +171,10 @@ func addressOf(host string) (netip.Addr, error) {
 	}
 	name := strings.ToLower(strings.TrimSuffix(host, "."))
 	if endsInNumber(name) {
-		return netip.Addr{}, refusal("the host of the callback URL is neither a name nor an address of four decimal numbers")
+		return netip.Addr{}, refusal("the host of " + noun + " is neither a name nor an address of four decimal numbers")
 	}
 	if !validName(name) {
-		return netip.Addr{}, refusal("the host of the callback URL is not a valid name")
+		return netip.Addr{}, refusal("the host of " + noun + " is not a valid name")
 	}
 	return netip.Addr{}, nil
 }
@@ -202,10 +208,10 @@ func validName(name string) bool {
 func (g *Guard) Control(network, address string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil || network != "tcp4" && network != "tcp6" {
-		return refusal("the callback host cannot be reached over TCP")
+		return refusal("the host cannot be reached over TCP")
 	}
 	if !g.portAllowed(to.Port()) {
-		return refusal(fmt.Sprintf("port %d is not allowed for callbacks%s", to.Port(), permitted(g.permitPort(to.Port()))))
+		return refusal(fmt.Sprintf("port %d is not allowed%s", to.Port(), permitted(g.permitPort(to.Port()))))
 	}
 	if !g.addrAllowed(to.Addr()) {
 		return errNotPublic
@@ -220,7 +226,7 @@ var (
 )
 
 func notPublic(addresses string) refusal {
-	return refusal("the callback host has an address that is not public" + permitted("'allow "+addresses+"'"))
+	return refusal("the host has an address that is not public" + permitted("'allow "+addresses+"'"))
 }
 
 // isLocalhost reports whether the host of a host and port is a name of this machine wherever it is resolved (RFC 6761).

@@ -195,8 +195,8 @@ func TestRefusalNamesTheLinesThatPermitIt(t *testing.T) {
 		}
 	}
 	for address, want := range map[string]string{
-		"10.1.2.3:80":        "the callback host has an address that is not public; the operator can permit that with 'allow <address>' in the callbacks block",
-		"93.184.216.34:9000": "port 9000 is not allowed for callbacks; the operator can permit that with 'ports 80 443 8080 8443 9000' in the callbacks block",
+		"10.1.2.3:80":        "the host has an address that is not public; the operator can permit that with 'allow <address>' in the callbacks block",
+		"93.184.216.34:9000": "port 9000 is not allowed; the operator can permit that with 'ports 80 443 8080 8443 9000' in the callbacks block",
 	} {
 		if err := NewGuard(nil, nil, false).Control("tcp4", address, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Control(%s): %v; want %q in it", address, err, want)

@@ -77,13 +77,13 @@ func outcomeOfAnswer(resp *http.Response, now time.Time) Outcome {
 	default:
 		o.Final = true
 	}
-	o.Reason = outcomeReason(resp.StatusCode)
+	o.Reason = outcomeReason("the receiver", resp.StatusCode)
 	return o
 }
 
-// outcomeReason tells about an answer that is no success.
-func outcomeReason(status int) string {
-	reason := fmt.Sprintf("the receiver answered %d", status)
+// outcomeReason tells about an answer that is no success, and who gave it.
+func outcomeReason(who string, status int) string {
+	reason := fmt.Sprintf("%s answered %d", who, status)
 	if status >= 300 && status <= 399 {
 		reason += ", and redirects are not followed"
 	}

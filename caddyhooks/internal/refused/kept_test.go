@@ -2,6 +2,7 @@ package refused
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -144,8 +145,43 @@ func TestSecretsAreMasked(t *testing.T) {
 		t.Errorf("the query is %s", got)
 	}
 	at := MaxKeptBody - 3
-	if got := m.Body([]byte(strings.Repeat("x", at) + "s3cret" + strings.Repeat("y", MaxKeptBody))); len(got) != MaxKeptBody || strings.Contains(string(got), "s3c") {
+	if got, _ := m.Body([]byte(strings.Repeat("x", at) + "s3cret" + strings.Repeat("y", MaxKeptBody))); len(got) != MaxKeptBody || strings.Contains(string(got), "s3c") {
 		t.Errorf("the body has %d bytes and ends with %q", len(got), got[at-5:])
+	}
+}
+
+// Members that hold secrets are found wherever they are. If that cannot be said, nothing is kept.
+func TestSecretMembersAreMasked(t *testing.T) {
+	t.Parallel()
+	m := testMask("s3cret")
+	m.Members = []string{"token", "signature"}
+	const hidden = "%E2%80%A2%E2%80%A2%E2%80%A2%E2%80%A2"
+	long := strings.Repeat("x", MaxKeptBody)
+	for body, want := range map[string]string{
+		`{"token":"t1","a":"b"}`:                              `{"token":"••••","a":"b"}`,
+		` [ {"a": {"token" : {"b":["t1"]} } }, "token" ] `:    ` [ {"a": {"token" : "••••" } }, "token" ] `,
+		`{"t\u006fken":"t1","Token":"s3cret"}`:                `{"t\u006fken":"••••","Token":"••••"}`,
+		`{"signature":{"token":"t1","signature":"t2"},"n":1}`: `{"signature":"••••","n":1}`,
+		`{"token":"` + long + `","a":1}`:                      `{"token":"••••","a":1}`,
+		`{"a":1,"token":"t1`:                                  "",
+		`{"token":"t1","token":"t2"}`:                         "",
+		`{"token":"t1"} {}`:                                   "",
+		"\ufeff" + `{"token":"t1"}`:                           "",
+		strings.Repeat("[", 200) + `{"token":"t1"}`:           "",
+		`token: t1`: "",
+		"":          "",
+		"--b\r\nContent-Disposition: form-data; name=token\r\n\r\nt1\r\n--b--": "",
+		"a=1&token=t1&b=two+words":                        "a=1&token=" + hidden + "&b=two+words",
+		"%74oken=t1&&token":                               "%74oken=" + hidden + "&&token=" + hidden,
+		"a=1&payload=%7B%22token%22%3A1%2C%22b%22%3A2%7D": "a=1&payload=" + url.QueryEscape(`{"token":"••••","b":2}`),
+		"payload=%7B%22token%22%3A%22t1":                  "payload=" + hidden,
+		"token=t1&a=%zz":                                  "",
+		"token=t1&a=" + long + long:                       "token=" + hidden + "&a=" + long[:MaxKeptBody-len("token=&a=")-len(hidden)],
+	} {
+		got, ok := m.Body([]byte(body))
+		if string(got) != want || ok != (want != "" || body == "") {
+			t.Errorf("of %.80q\nis kept %.80q, %v\nwant    %.80q", body, got, ok, want)
+		}
 	}
 }
 
@@ -183,8 +219,22 @@ func FuzzMask(f *testing.F) {
 				t.Errorf("%q is kept", joined)
 			}
 		}
-		if got := m.Body(body); len(got) > MaxKeptBody || strings.Contains(string(got), secret) {
+		if got, ok := m.Body(body); !ok || len(got) > MaxKeptBody || strings.Contains(string(got), secret) {
 			t.Errorf("%q is kept of the body", got)
+		}
+		// Where the secrets of a body are is known, or nothing is kept.
+		m.Members = []string{"token"}
+		got, ok := m.Body(body)
+		if !ok && got != nil || len(got) > MaxKeptBody || strings.Contains(string(got), secret) {
+			t.Errorf("%q is kept of the body with members", got)
+		}
+		quoted, _ := json.Marshal(value)
+		for _, sent := range []string{
+			`{"a":[` + string(quoted) + `,{"t\u006fken":"0-0-0"}]}`, "a=" + url.QueryEscape(value) + "&%74oken=0-0-0", string(body) + `{"token":"0-0-0"}`,
+		} {
+			if got, _ := m.Body([]byte(sent)); strings.Contains(string(got), "0-0-0") && !strings.Contains(string(body)+value, "0-0-0") {
+				t.Errorf("%q is kept of %q", got, sent)
+			}
 		}
 	})
 }

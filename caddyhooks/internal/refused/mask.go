@@ -17,6 +17,7 @@ type Mask struct {
 	HidesHeader func(name string) bool    // a header whose values are secrets
 	ShowsQuery  func(name string) bool    // a query parameter whose values are not
 	HideIn      func(value string) string // replaces known secrets in other values
+	Members     []string                  // members of the body, however deep, whose values are secrets
 }
 
 // maxKeptValue bounds a value of a header or of the query.
@@ -56,11 +57,17 @@ func (m *Mask) fields(from map[string][]string, hides func(name string) bool) ma
 	return kept
 }
 
-// Body is the beginning of a body without secrets that are known. One that is cut in two by the end of it is not kept either.
-func (m *Mask) Body(body []byte) []byte {
-	kept := m.HideIn(string(body[:min(len(body), 2*MaxKeptBody)]))
-	kept = callbackMember.ReplaceAllString(kept, "${1}"+m.Mark)
-	return []byte(text.Beginning(kept, MaxKeptBody))
+// Body is the beginning of a body without secrets. One that is cut in two by the end of it is not kept either. ok is false if members of
+// the body are secrets, and it cannot be said where they are: then nothing may be kept of it.
+func (m *Mask) Body(body []byte) (kept []byte, ok bool) {
+	if len(m.Members) > 0 && len(body) > 0 {
+		if body, ok = m.withoutMembers(body); !ok {
+			return nil, false
+		}
+	}
+	shown := m.HideIn(string(body[:min(len(body), enoughOfBody)]))
+	shown = callbackMember.ReplaceAllString(shown, "${1}"+m.Mark)
+	return []byte(text.Beginning(shown, MaxKeptBody)), true
 }
 
 // callbackMember is a callbackUrl in JSON, up to its path, which is often a secret, and the path. The end may be cut off.

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/panics"
 )
 
 // Store is where the counts of all nodes are.
@@ -229,7 +230,7 @@ func (s *saver) giveBack(counts map[Kind]Requests, requests []Kept, saved bool) 
 func (s *saver) noteOutcome(store *Store, err error) {
 	failing := err != nil && !errors.Is(err, engine.ErrUnreachable)
 	if failing && !s.failing {
-		store.Log.Warn("counts of refused requests could not be stored; trying again", engine.ErrorField(err))
+		store.Log.Warn("counts of refused requests could not be stored; trying again", panics.Field(err))
 	}
 	s.failing = failing
 }

@@ -23,7 +23,7 @@ func (s *Service) followBudgets(active *settings.Active) {
 }
 
 // WithinBudgets returns the budget because of which the runs of a request are not accepted, nil if they are. Runs that a budget ignores are
-// not among within, if there are others. A request that repeats an earlier one makes no run: its error is a *engine.DuplicateError.
+// not among within, if there are others. A request that repeats an earlier one makes no run: its error is that of engine.Repeated.
 func (s *Service) WithinBudgets(ctx context.Context, runs []*engine.Run, revision int64) (within []*engine.Run, usedUp *budget.State,
 	err error) {
 	for _, run := range runs {
@@ -42,7 +42,7 @@ func (s *Service) WithinBudgets(ctx context.Context, runs []*engine.Run, revisio
 		return runs, nil, nil
 	}
 	first := runs[0]
-	if first.Key != nil || first.Replay != nil {
+	if mayRepeat(first) {
 		if err := s.Engine.Repeated(ctx, runs, revision); err != nil {
 			return nil, nil, err
 		}

@@ -82,7 +82,7 @@ func NewInstance(ctx caddy.Context, o *Options, config []byte) (*Instance, error
 		StreamEnd:  sse.NewStreamEnd(),
 	}
 	in.AccessLog.Logger = ctx.Logger(observe.AccessLogModule{})
-	in.Memory.Limit = int64(o.MaxMemory)
+	in.Memory.Limit = int64(o.MaxMemory) / settings.MemoryPerByte
 	budgets, err := settings.CompileBudgets("", o.Budgets)
 	if err != nil {
 		return nil, err

@@ -21,7 +21,7 @@ const (
 	saveUsesPatience = 3 * time.Second
 )
 
-// keepUses saves the last use of tokens and secrets until the service stops, and then once more.
+// keepUses saves the last use of tokens and secrets until the service stops, and then once more. It forgets secrets that senders told.
 func (s *Service) keepUses() {
 	ticker := time.NewTicker(saveUsesEvery)
 	defer ticker.Stop()
@@ -33,6 +33,9 @@ func (s *Service) keepUses() {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), saveUsesPatience)
 		err := s.uses.Save(ctx, s.Store.Documents(), s.secretsInForce())
+		if err == nil {
+			err = s.forgetTold(ctx, time.Now())
+		}
 		cancel()
 		if in := s.newestInstance(); err != nil && in != nil {
 			in.Log.Warn("saving the last use of tokens failed", zap.Error(err))

@@ -38,9 +38,9 @@ type Options struct {
 	// The largest body that wake and agent take, in bytes or as in "1MB". Default: 1MB.
 	MaxRequest settings.Size `json:"max_request,omitempty"`
 
-	// How many bytes all requests together may have until they are stored: each counts by what has arrived of its body or, if they are
-	// larger, by the messages that its hook makes of it. A request beyond that is answered 503, one that is larger on its own 413.
-	// At least 1MB, and at least max_request and the largest body of custom hooks. Default: 256MB.
+	// How much memory all requests together may take until they are stored. Each counts eight times what has arrived of its body or, if
+	// they are larger, the messages that its hook makes of it, and twice the values that its hook reads. A request beyond that is answered
+	// 503, one that is larger on its own 413. At least 1MB, and eight times max_request and the largest body of custom hooks. Default: 256MB.
 	MaxMemory settings.Size `json:"max_memory,omitempty"`
 
 	// The runners, which carry out turns, by the names that hooks use. Webhooks can be enabled only if there is one.
@@ -169,7 +169,7 @@ func (o *Options) check() error {
 	}{
 		{"max_timeout", o.MaxTimeout >= second, "be at least 1s"},
 		{"max_request", o.MaxRequest >= 1 && o.MaxRequest <= settings.MaxPayloadLimit, "be from 1 byte to 64MB"},
-		{"max_memory", o.MaxMemory >= MinMaxMemory && o.MaxMemory >= o.MaxRequest, "be at least 1MB, and at least max_request"},
+		{"max_memory", o.MaxMemory >= max(MinMaxMemory, settings.MemoryPerByte*o.MaxRequest), "be at least 1MB, and eight times max_request"},
 		{"workers", o.Workers >= 1, "be at least 1"},
 		{"queue_limit", o.QueueLimit >= 1, "be at least 1"},
 		{"chat_limit", *o.ChatLimit >= 0, "not be negative"},

@@ -35,7 +35,7 @@ type Allowance struct {
 }
 
 // Admit takes an allowance for the runs of a request from the rate of its hook, for all of them or for none. custom may be nil. If there
-// is none the error is the answer to the request, unless it repeats an earlier one: then it is a *engine.DuplicateError, for a
+// is none the error is the answer to the request, unless it repeats an earlier one: then it is that of engine.Repeated, for a
 // repeated request makes no run.
 func (s *Service) Admit(ctx context.Context, custom *settings.Hook, runs []*engine.Run, revision int64) (Allowance, error) {
 	if custom == nil || custom.RunRate.Runs == 0 {
@@ -45,7 +45,7 @@ func (s *Service) Admit(ctx context.Context, custom *settings.Hook, runs []*engi
 	if wait == 0 {
 		return taken, nil
 	}
-	if runs[0].Key != nil || runs[0].Replay != nil {
+	if mayRepeat(runs[0]) {
 		if err := s.Engine.Repeated(ctx, runs, revision); err != nil {
 			return Allowance{}, err
 		}
@@ -60,6 +60,17 @@ func (s *Service) Admit(ctx context.Context, custom *settings.Hook, runs []*engi
 		Message: fmt.Sprintf("This hook accepts %s in %s, and this request would be more. Try again in %s s.",
 			text.Count(custom.RunRate.Runs, "run", "runs"), text.ShortDuration(custom.RunRate.Per), api.RetryAfterSeconds(wait)),
 		Reason: "the hook has accepted as many runs as it may (rate)"}
+}
+
+// mayRepeat reports whether a request whose first run this is can repeat an earlier one.
+func mayRepeat(run *engine.Run) bool {
+	return run.Key != nil || run.Replay != nil || len(run.Gates) > 0
+}
+
+// Of is the part of the allowance that is for so many runs.
+func (r Allowance) Of(runs int) Allowance {
+	r.runs = runs
+	return r
 }
 
 // GiveBack gives back the allowance of runs that were not stored.

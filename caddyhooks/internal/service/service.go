@@ -40,6 +40,7 @@ type Service struct {
 	Settings engine.Settings       // where the live settings are kept
 	Store    engine.Store          // the engine's
 	Throttle func() *auth.Throttle // made when it is first needed
+	OneBody  auth.OneBody
 	Samples  intake.Samples
 	rates    rates
 	Figures  observe.StoreFigures

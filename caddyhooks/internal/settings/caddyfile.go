@@ -47,12 +47,14 @@ type HookBlock struct {
 //		untrusted            pass|wrap
 //		history              <duration>|off
 //		from                 <cidr>...
-//		body                 json|form|auto
+//		body                 json|form|auto|cloudevents
 //		only                 <condition>
 //		skip                 <condition>
 //		each                 <jsonpath>
-//		fold                 <window> [<max>]
-//		rate                 <n>/<duration>
+//		fold                 <window> [<max>] [latest]
+//		once                 <template> [<duration>]
+//		overlap              queue|skip|replace
+//		rate                 <n>/<duration> [by <template>]
 //		budget               $<amount>/<duration>|<n> tokens/<duration> [by <template>] [else hold|refuse|ignore]
 //		respond              <status> [<body>]
 //		workers              <n>
@@ -205,8 +207,10 @@ func (h *HookBlock) senderDirectives() []hookDirective {
 		{readConditions("only", &h.Only), []string{"only"}},
 		{readConditions("skip", &h.Skip), []string{"skip"}},
 		{caddyconf.Set("each", &h.Each, caddyconf.Template), []string{"each"}},
-		{caddyconf.Directive{Word: "fold", Read: h.unmarshalFold}, []string{"foldSeconds", "foldMax"}},
-		{caddyconf.Set("rate", &h.Rate, caddyconf.Word), []string{"rate"}},
+		{caddyconf.Directive{Word: "fold", Read: h.unmarshalFold}, []string{"foldSeconds", "foldMax", "foldLatest"}},
+		{caddyconf.Directive{Word: "once", Read: h.unmarshalOnce}, []string{"once", "onceSeconds"}},
+		{caddyconf.Set("overlap", &h.Overlap, caddyconf.Word), []string{"overlap"}},
+		{caddyconf.Directive{Word: "rate", Repeatable: true, Read: h.unmarshalRate}, []string{"rate", "rateBy", "rateByLimit"}},
 		{caddyconf.Directive{Word: "budget", Repeatable: true, Read: h.unmarshalBudget}, []string{"budgets"}},
 		{caddyconf.Directive{Word: "respond", Read: h.unmarshalRespond}, []string{"respondStatus", "respondBody"}},
 		{caddyconf.Set("workers", &h.Workers, caddyconf.Number(1)), []string{"workers"}},
@@ -261,7 +265,7 @@ func quotedWords(words []string) string {
 
 func (h *HookBlock) unmarshalFold(d *caddyfile.Dispenser) error {
 	fold, err := readFold(d)
-	h.FoldSeconds, h.FoldMax = fold.Seconds, fold.Max
+	h.FoldSeconds, h.FoldMax, h.FoldLatest = fold.Seconds, fold.Max, fold.Latest
 	return err
 }
 

@@ -20,19 +20,23 @@ import (
 func (a *Active) FoldOf(name string, custom *Hook) engine.Fold {
 	switch {
 	case custom != nil:
-		return NewFold(custom.FoldSeconds, custom.FoldMax)
+		return custom.Fold()
 	case name == "wake" && a.Settings.WakeFold != nil:
-		return NewFold(a.Settings.WakeFold.Seconds, a.Settings.WakeFold.Max)
+		f := a.Settings.WakeFold
+		return newFold(f.Seconds, f.Max, f.Latest)
 	default:
 		return engine.Fold{}
 	}
 }
 
-func NewFold(window, most int) engine.Fold {
+// Fold is how runs of the hook are folded.
+func (m *Mapping) Fold() engine.Fold { return newFold(m.FoldSeconds, m.FoldMax, m.FoldLatest) }
+
+func newFold(window, most int, latest bool) engine.Fold {
 	if window == 0 {
 		return engine.Fold{}
 	}
-	return engine.Fold{Window: time.Duration(window) * time.Second, Max: cmp.Or(most, defaultFoldMax)}
+	return engine.Fold{Window: time.Duration(window) * time.Second, Max: cmp.Or(most, defaultFoldMax), Latest: latest}
 }
 
 // WakeFold says how runs of the built-in wake are folded.
@@ -42,6 +46,9 @@ type WakeFold struct {
 
 	// How many runs one turn carries out at most. Default: 100.
 	Max int `json:"max,omitempty"`
+
+	// Whether a turn is told the newest message alone. Default: all of them.
+	Latest bool `json:"latest,omitempty"`
 }
 
 // UnmarshalJSON refuses members that it does not know.
@@ -51,13 +58,13 @@ func (f *WakeFold) UnmarshalJSON(raw []byte) error {
 		return err
 	}
 	if obj.Other != nil {
-		return errors.New("wakeFold has seconds and max")
+		return errors.New("wakeFold has seconds, max and latest")
 	}
 	type plain WakeFold
 	return json.Unmarshal(raw, (*plain)(f))
 }
 
-var wakeFoldMembers = strictjson.Members("seconds", "max")
+var wakeFoldMembers = strictjson.Members("seconds", "max", "latest")
 
 // check checks the setting.
 func (f *WakeFold) check(r *Rules) error {
@@ -67,12 +74,18 @@ func (f *WakeFold) check(r *Rules) error {
 	return checkFoldSeconds(f.Seconds, r.MaxQueueSeconds(), "queue_time of the instance")
 }
 
-// readFold reads a window and, if there is one, a number of runs.
+// readFold parses:
+//
+//	fold <duration> [<runs>] [latest]
 func readFold(d *caddyfile.Dispenser) (fold WakeFold, err error) {
 	place := *d
 	args := d.RemainingArgs()
+	if last := len(args) - 1; last > 0 && args[last] == "latest" {
+		fold.Latest, args = true, args[:last]
+	}
 	if len(args) == 0 || len(args) > 2 {
-		return fold, place.Errf("%s takes a duration and, if need be, a number, as in: %s 30s 50%s", place.Val(), place.Val(), caddyconf.Unset)
+		return fold, place.Errf("%s takes a duration and, if need be, a number and latest, as in: %s 30s 50 latest%s", place.Val(), place.Val(),
+			caddyconf.Unset)
 	}
 	window, err := caddy.ParseDuration(args[0])
 	if err != nil || window < time.Second || window%time.Second != 0 {
@@ -81,7 +94,7 @@ func readFold(d *caddyfile.Dispenser) (fold WakeFold, err error) {
 	fold.Seconds = int(window / time.Second)
 	if len(args) == 2 {
 		if fold.Max, err = strconv.Atoi(args[1]); err != nil || fold.Max < 1 {
-			return fold, place.Errf("%s takes a number from 1 on after its duration, not '%s'", place.Val(), args[1])
+			return fold, place.Errf("%s takes a number from 1 on after its duration, or latest, not '%s'", place.Val(), args[1])
 		}
 	}
 	return fold, nil
@@ -99,6 +112,8 @@ func (h *Hook) checkFold(r *Rules) error {
 	switch {
 	case h.FoldSeconds == 0 && h.FoldMax != 0:
 		return FieldErrorf("foldMax", "needs foldSeconds")
+	case h.FoldSeconds == 0 && h.FoldLatest:
+		return FieldErrorf("foldLatest", "needs foldSeconds")
 	case h.FoldSeconds == 0:
 		return nil
 	case h.FoldMax < 0 || h.FoldMax > maxFoldRuns:
@@ -130,7 +145,7 @@ func (c *Compiler) warningsAboutFoldMax(active *Active) (found []Warning) {
 	limit := c.Rules.ChatLimit
 	for i := range active.Settings.Mappings {
 		m := &active.Settings.Mappings[i]
-		if most := NewFold(m.FoldSeconds, m.FoldMax).Max; limit > 0 && most > limit {
+		if most := m.Fold().Max; limit > 0 && most > limit {
 			found = append(found, Warning{Part{Mapping: m.Name},
 				fmt.Sprintf("a turn is to have up to %d runs, but a chat holds %d at most (chat_limit): further requests are refused until the "+
 					"window is over", most, limit)})

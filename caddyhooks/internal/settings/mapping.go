@@ -87,7 +87,8 @@ type Mapping struct {
 	// The address ranges that callers come from. Others are refused. Default: any.
 	From []string `json:"from,omitempty"`
 
-	// The form of the body: "json", "form", or "auto" to go by the Content-Type. Default: "json".
+	// The form of the body: "json", "form", "auto" to go by the Content-Type, or "cloudevents" for CloudEvents 1.0 in any content mode.
+	// Default: "json".
 	Body string `json:"body,omitempty"`
 
 	// Conditions that must all hold for a request to become a run.
@@ -105,8 +106,28 @@ type Mapping struct {
 	// How many runs one turn carries out at most. Default: 100.
 	FoldMax int `json:"foldMax,omitempty"`
 
+	// Whether such a turn is told the newest message alone. Default: all of them.
+	FoldLatest bool `json:"foldLatest,omitempty"`
+
+	// A template whose value tells one event from another, such as {data.id}. The same value again starts no second run, whatever the id of
+	// the request.
+	Once string `json:"once,omitempty"`
+
+	// For how long, up to 31 days. Default: 86400, a day.
+	OnceSeconds int `json:"onceSeconds,omitempty"`
+
+	// What becomes of a run while others of the hook in its chat have not ended: "queue" lets it wait for them, "skip" ignores its
+	// request, "replace" cancels them. Default: "queue".
+	Overlap string `json:"overlap,omitempty"`
+
 	// How many runs are accepted in a time, as in "60/1h". Requests beyond that are answered 429.
 	Rate string `json:"rate,omitempty"`
+
+	// A template whose value tells apart who sends, such as {sender.login}. Each value has rateByLimit.
+	RateBy string `json:"rateBy,omitempty"`
+
+	// How many runs are accepted in a time for each value of rateBy, as in "3/1h", over all nodes. Requests beyond that are answered 429.
+	RateByLimit string `json:"rateByLimit,omitempty"`
 
 	// The status of the answer to a request that is accepted or ignored, from 200 to 299. Default: 202 for a run of the agent and 200
 	// otherwise, or the one that the sender takes for success.
@@ -183,6 +204,7 @@ type Hook struct {
 	Auth           Authentication
 	FromRanges     []netip.Prefix // that callers come from; nil is any
 	RunRate        HookRate
+	gates          gates
 	Pinned         bool
 
 	UndecidedAt atomic.Int64 // when a filter that was not decided was last logged, in nanoseconds since 1970
@@ -294,6 +316,9 @@ func (h *Hook) ParseTemplates() (err error) {
 	if h.Spending, err = CompileBudgets(h.Name, h.Budgets); err != nil {
 		return err
 	}
+	if err := h.parseGates(); err != nil {
+		return err
+	}
 	if h.Each != "" {
 		if h.EachMatch, err = template.ParseEach(h.Each); err != nil {
 			return FieldErrorf("each", "is refused: %v", err)
@@ -317,7 +342,11 @@ func (h *Hook) ParseTemplates() (err error) {
 		h.ToTemplate.Select(h.Selected)
 	}
 	h.Spending.selectIn(h.Selected)
+	h.gates.selectIn(h.Selected)
 	h.selectFiltered(h.Selected)
+	if h.Body == CloudEvents && h.Template.Blank() { // the message is the event, which may come in headers
+		h.Selected.SelectAll()
+	}
 	h.Checked = new(strictjson.Selection)
 	if h.Auth.Scheme != nil { // which a preview does without
 		h.Auth.SelectParts(h.Selected)
@@ -334,6 +363,9 @@ func (h *Hook) checkIntake(r *Rules) (err error) {
 	}
 	if h.Each != "" && h.SyncResponse {
 		return FieldErrorf("each", "must not be used with %s: a caller cannot wait for several runs", bothNames("syncResponse"))
+	}
+	if h.Each != "" && h.Body == CloudEvents {
+		return FieldErrorf("each", "must not be used with body %s: each event of a batch is a run", CloudEvents)
 	}
 	if h.MaxPayloadSize != nil {
 		if err := checkPayloadSize(*h.MaxPayloadSize, r); err != nil {
@@ -470,7 +502,10 @@ func CheckInstanceNames(names []string) error {
 }
 
 // bodyForms are the values of body.
-var bodyForms = []string{"json", "form", "auto"}
+var bodyForms = []string{"json", "form", "auto", CloudEvents}
+
+// CloudEvents is the body of requests that bring CloudEvents.
+const CloudEvents = "cloudevents"
 
 // HidesHeader reports whether a header carries a secret, which neither templates nor conditions get to see.
 func (h *Hook) HidesHeader(name string) bool { return h.Hidden.Has(name) }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"hash"
 	"net/http"
@@ -64,10 +63,10 @@ type Scheme struct {
 	// variant changes a copy of the scheme for a mapping. Nil: there is nothing to change.
 	variant func(m *Mapping, s Scheme) Scheme
 
-	// What the sender calls a delivery: headers, of which the first that is there counts, or a path of members in the body. A
-	// delivery that comes again has the same id, whatever its body.
+	// What the sender calls a delivery: headers, or else paths in the body, of which the first that is there counts. A delivery that comes
+	// again has the same id, whatever its body. In a path, * stands for every item of a list: all of them must have an id.
 	idHeaders []string
-	idPath    []string
+	idPaths   []string
 
 	// AnswerTo returns the answer to a body with which the sender tries the hook out, and nil for all others. doc has the
 	// members in challengeParts, as far as they are there. Nil: the sender does not do that.
@@ -83,6 +82,12 @@ type Scheme struct {
 
 	// Whether the secret itself is in the body. Then it is taken out of the body before anything else sees that.
 	secretInBody bool
+
+	// Whether signatures are good for any body.
+	AnyBody bool
+
+	// Members of the body, however deep, whose values are credentials: the secret, a signature, or what opens something at the sender.
+	secretMembers []string
 
 	// success returns the status by which the sender knows that a request was delivered. Others it takes for a failure, or sends the
 	// request again. doc has the members in challengeParts. 204 is an answer without a body. Nil, or 0: the sender takes any status
@@ -169,6 +174,7 @@ type Authentication struct {
 	unnamed  bool              // callers do not learn the header: it may be a secret in a wrong place
 	greet    handshake         // nil if the scheme has none
 	inBody   *strings.Replacer // of secrets; nil if none can be there
+	consents bool              // to senders of CloudEvents that ask whether they may send
 	Secrets  []*lastuse.Secret
 }
 
@@ -178,7 +184,7 @@ type SchemeAnswer struct {
 	ContentType string
 	Body        string
 	Header      http.Header // more headers
-	Reveal      string      // a secret of the sender's that the operator has to see once
+	Reveal      string      // a secret that the sender tells, for operators
 }
 
 // SelectParts selects the parts of a body that challenge, deliveryID and AuthorOf look at.
@@ -190,11 +196,7 @@ func (a Authentication) SelectParts(selection *strictjson.Selection) {
 	for _, name := range a.challengeParts {
 		selection.Member(name)
 	}
-	if len(a.idPath) > 0 {
-		for _, name := range a.idPath {
-			selection = selection.Member(name)
-		}
-	}
+	selection.Paths(a.idPaths...)
 }
 
 // Challenge returns the answer to a request with which the sender tries the hook out, nil if it is none. The request is
@@ -228,23 +230,32 @@ func (a Authentication) DeliveryID(header http.Header, doc any) (id, name string
 			return values[0], name
 		}
 	}
-	if len(a.idPath) == 0 {
-		return "", ""
+	for _, path := range a.idPaths {
+		if ids, ok := idsAt(nil, doc, path); ok {
+			return strings.Join(ids, ","), path
+		}
 	}
-	for _, member := range a.idPath {
-		object, _ := doc.(map[string]any)
-		doc = object[member]
+	return "", ""
+}
+
+// idsAt appends the ids at a path. It reports whether there is one, and every item of the lists has one.
+func idsAt(ids []string, doc any, path string) ([]string, bool) {
+	before, after, isList := strings.Cut("."+path, ".*.")
+	if !isList {
+		id := strictjson.TextAt(doc, path)
+		return append(ids, id), id != ""
 	}
-	switch value := doc.(type) {
-	case string:
-		id = value
-	case json.Number:
-		id = value.String()
+	if before != "" {
+		doc = strictjson.ValueAt(doc, before[1:])
 	}
-	if id == "" {
-		return "", ""
+	items, _ := doc.([]any)
+	ok := len(items) > 0
+	for _, item := range items {
+		if ids, ok = idsAt(ids, item, after); !ok {
+			break
+		}
 	}
-	return id, strings.Join(a.idPath, ".")
+	return ids, ok
 }
 
 // HidesHeader reports whether a header carries a secret of the scheme, so that templates must not show it.
@@ -304,7 +315,7 @@ func (m *Mapping) Authentication(secrets HookSecrets) (Authentication, error) {
 		s = &own
 	}
 	a := Authentication{Scheme: s, Verifier: verifier, hidden: make(auth.HeaderNames),
-		unnamed: m.HMACHeader != "" && !likeHeader.MatchString(m.HMACHeader), Secrets: secrets.ofToken}
+		unnamed: m.HMACHeader != "" && !likeHeader.MatchString(m.HMACHeader), Secrets: secrets.ofToken, consents: m.Body == CloudEvents}
 	a.hidden.Add(s.SecretHeaders(m)...)
 	if s == BearerScheme {
 		return a, nil
@@ -348,7 +359,7 @@ func (a Authentication) Authenticate(req *auth.Request) error {
 	if verdict.RetryAfter > 0 {
 		return &UndecidedCredential{verdict}
 	}
-	return &RefusedCredential{a, verdict}
+	return &RefusedCredential{Authentication: a, Verdict: verdict}
 }
 
 // UndecidedCredential says that a credential cannot be checked now.
@@ -365,12 +376,17 @@ var likeHeader = regexp.MustCompile(`(?i)^x-|signature`)
 type RefusedCredential struct {
 	Authentication
 	Verdict auth.Verdict
+	Told    string // what the caller is told instead; "" if nothing
 }
 
 // Message is for the caller. It says what is missing.
 func (e *RefusedCredential) Message() string {
 	missing := string(e.Verdict.Reason)
 	switch {
+	case e.Told != "":
+		return e.Told
+	case e.AwaitsSecret():
+		return "This hook has no secret yet, and accepts nothing but a secret that " + e.Title + " tells it."
 	case !e.Verdict.Missing:
 		return e.Wrong
 	case e.unnamed:

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"net/http"
 	"slices"
-	"sync/atomic"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
@@ -31,22 +30,28 @@ const verifyTokenField = "verifyToken"
 // maxChallenge bounds what is sent back to a caller that nobody knows, in bytes.
 const maxChallenge = 4096
 
+// maxToldSecret bounds a secret that a sender tells, in bytes.
+const maxToldSecret = 200
+
 // Handshake returns the answer to a request with which the sender tries the hook out, nil if it is none. An error is a
 // *RefusedCredential. Without a body, the request is one with another method than POST.
 func (a Authentication) Handshake(req *auth.Request) (*SchemeAnswer, error) {
+	if a.consents && req.Method == http.MethodOptions {
+		return allowOrigin(req), nil
+	}
 	if a.greet == nil {
 		return nil, nil
 	}
 	answer, verdict := a.greet(req)
 	if answer == nil && !verdict.OK {
-		return nil, &RefusedCredential{a, verdict}
+		return nil, &RefusedCredential{Authentication: a, Verdict: verdict}
 	}
 	return answer, nil
 }
 
 // TakesMethod reports whether requests with a method can be answered.
 func (a Authentication) TakesMethod(method string) bool {
-	return method == http.MethodPost || a.Scheme != nil && slices.Contains(a.Methods, method)
+	return method == http.MethodPost || a.consents && method == http.MethodOptions || a.Scheme != nil && slices.Contains(a.Methods, method)
 }
 
 // WithoutSecrets returns the body of an authenticated request without secrets of the scheme.
@@ -55,6 +60,15 @@ func (a Authentication) WithoutSecrets(body []byte) []byte {
 		return body
 	}
 	return []byte(a.inBody.Replace(string(body)))
+}
+
+// SecretMembers are the members of a body, however deep, whose values are secrets. A request that is refused may have such that the hook
+// does not know, so they are not shown.
+func (a Authentication) SecretMembers() []string {
+	if a.Scheme == nil {
+		return nil
+	}
+	return a.secretMembers
 }
 
 // echo sends a text of the caller's back. Senders prescribe text/plain, which no browser takes for a page.
@@ -135,10 +149,9 @@ func answerZoom(h handshakeParts) handshake {
 	}
 }
 
-// answerNotion takes the verification token, which is the secret from then on. As long as the hook has no secret, the first one is shown to
-// the operator, who gives it to Notion: there it turns out whether it came from Notion.
+// answerNotion takes the verification token, which is the secret from then on. As long as the hook has no secret, it is shown to the
+// operator, who gives it to Notion: there it turns out whether it came from Notion.
 func answerNotion(h handshakeParts) handshake {
-	var shown atomic.Bool
 	selected := strictjson.Members("verification_token", "type")
 	return func(req *auth.Request) (*SchemeAnswer, auth.Verdict) {
 		if len(req.Body) > maxChallenge || !bytes.Contains(req.Body, []byte("verification_token")) {
@@ -146,39 +159,43 @@ func answerNotion(h handshakeParts) handshake {
 		}
 		doc, err := strictjson.ParseSelected(req.Body, selected)
 		token := strictjson.TextAt(doc, "verification_token")
-		if err != nil || token == "" || strictjson.ValueAt(doc, "type") != nil {
+		if err != nil || token == "" || len(token) > maxToldSecret || strictjson.ValueAt(doc, "type") != nil {
 			return nil, auth.Accept()
 		}
-		if len(h.secrets) > 0 {
-			if verdict := h.verifier.Verify(req); !verdict.OK {
-				return nil, verdict
-			}
-			return jsonAnswer("{}"), auth.Accept()
-		}
-		if shown.Swap(true) {
-			return nil, auth.Refuse("a verification token was logged already: set it as the secret, or load the configuration again to see " +
-				"another one")
-		}
 		answer := jsonAnswer("{}")
-		answer.Reveal = token
+		if len(h.secrets) == 0 {
+			answer.Reveal = token
+		} else if verdict := h.verifier.Verify(req); !verdict.OK {
+			return nil, verdict
+		}
 		return answer, auth.Accept()
 	}
 }
 
-// answerEventGrid answers OPTIONS with WebHook-Request-Origin, and the first event of a subscription with its code. To say that requests
-// of an origin are welcome gives nothing away: they need the secret all the same.
+// AwaitsSecret reports whether the hook has no secret yet, since the sender has to tell it.
+func (a Authentication) AwaitsSecret() bool {
+	return a.Scheme != nil && a.takesSecrets() && a.minArgs == 0 && len(a.Secrets) == 0
+}
+
+// allowOrigin answers OPTIONS with WebHook-Request-Origin, with which senders of CloudEvents ask whether they may send. To say that
+// requests of an origin are welcome gives nothing away: they need the secret all the same.
+func allowOrigin(req *auth.Request) *SchemeAnswer {
+	origin := req.Header.Get("WebHook-Request-Origin")
+	if origin == "" || len(origin) > maxChallenge {
+		return nil
+	}
+	return &SchemeAnswer{Status: http.StatusOK, Header: http.Header{
+		"Allow": {http.MethodPost}, "Webhook-Allowed-Origin": {origin}, "Webhook-Allowed-Rate": {"*"},
+	}}
+}
+
+// answerEventGrid answers OPTIONS as allowOrigin does, and the first event of a subscription with its code.
 func answerEventGrid(h handshakeParts) handshake {
 	selected := new(strictjson.Selection)
 	selected.Item(0).Paths("data.validationCode")
 	return func(req *auth.Request) (*SchemeAnswer, auth.Verdict) {
 		if req.Method == http.MethodOptions {
-			origin := req.Header.Get("WebHook-Request-Origin")
-			if origin == "" || len(origin) > maxChallenge {
-				return nil, auth.Accept()
-			}
-			return &SchemeAnswer{Status: http.StatusOK, Header: http.Header{
-				"Allow": {http.MethodPost}, "Webhook-Allowed-Origin": {origin}, "Webhook-Allowed-Rate": {"*"},
-			}}, auth.Accept()
+			return allowOrigin(req), auth.Accept()
 		}
 		if req.Header.Get("Aeg-Event-Type") != "SubscriptionValidation" {
 			return nil, auth.Accept()

@@ -25,7 +25,7 @@ func init() {
 		Compile:   compileOIDC,
 		variant: func(m *Mapping, s Scheme) Scheme {
 			if public := findPublicIssuer(m.OIDCIssuer); public != nil {
-				s.idHeaders, s.idPath = public.idHeaders, public.idPath
+				s.idHeaders, s.idPaths = public.idHeaders, public.idPaths
 			}
 			return s
 		},
@@ -47,18 +47,18 @@ type publicIssuer struct {
 	identity []string // claims that say who has the token
 
 	// What it calls a delivery; see Scheme.
-	idHeaders, idPath []string
+	idHeaders, idPaths []string
 }
 
 var publicIssuers = []publicIssuer{
 	{
 		name: "github-actions", url: "https://token.actions.githubusercontent.com",
-		identity: []string{"sub", "repository", "repository_id", "repository_owner", "repository_owner_id", "job_workflow_ref", "enterprise",
-			"enterprise_id"},
+		identity: []string{"sub", "repository", "repository_id", "repository_owner", "repository_owner_id", "enterprise", "enterprise_id"},
+		// Not job_workflow_ref: everybody can call a workflow of a public repository.
 	},
 	{
 		name: "google", url: "https://accounts.google.com", identity: []string{"email", "sub", "azp"},
-		idHeaders: []string{"X-Goog-Pubsub-Message-Id"}, idPath: []string{"message", "messageId"}, // of Pub/Sub
+		idHeaders: []string{"X-Goog-Pubsub-Message-Id"}, idPaths: []string{"message.messageId"}, // of Pub/Sub
 	},
 	{
 		url:      "https://gitlab.com",
@@ -74,6 +74,50 @@ func findPublicIssuer(issuer string) *publicIssuer {
 		}
 	}
 	return nil
+}
+
+// ownedBy are the claims of public issuers that begin with an owner and a slash.
+var ownedBy = []string{"repo", "repository", "project_path", "namespace_path"}
+
+// checkClaims refuses claims that tokens of everybody have.
+func (p *publicIssuer) checkClaims(claims []oidc.Claim) error {
+	var tooMany string // a claim that says whose token it is, but for a *
+	for _, claim := range claims {
+		if !slices.Contains(p.identity, claim.Name) {
+			continue
+		}
+		i := slices.IndexFunc(claim.Values, func(value string) bool { return !p.namesOwner(claim.Name, value) })
+		if i < 0 {
+			return nil
+		}
+		tooMany = claim.Name + " " + text.Abridge(claim.Values[i])
+	}
+	if tooMany != "" {
+		return FieldErrorf("oidcClaims", "must say whose token it is: %s is also the claim of others, and everybody can get a token of "+
+			"%s, for any audience. Before a *, name the owner to its end, as in repo:octo/* for the claim sub", tooMany, p.url)
+	}
+	return FieldErrorf("oidcClaims", "must have a claim that says whose token it is (%s): everybody can get a token of %s, for any audience",
+		strings.Join(p.identity, ", "), p.url)
+}
+
+// namesOwner reports whether a value is that of one owner's tokens. A name without its end is also the beginning of others, which anybody
+// can take.
+func (p *publicIssuer) namesOwner(claim, value string) bool {
+	begin, isOpen := strings.CutSuffix(value, "*")
+	if !isOpen {
+		return true
+	}
+	end := ""
+	if claim == "sub" { // the name of a claim and its value
+		claim, begin, _ = strings.Cut(begin, ":")
+		end = ":"
+	}
+	if slices.Contains(ownedBy, claim) {
+		end = "/"
+	} else if !slices.Contains(p.identity, claim) {
+		return false
+	}
+	return end != "" && strings.Index(begin, end) > 0
 }
 
 // unmarshalOIDC parses:
@@ -122,10 +166,10 @@ func compileOIDC(m *Mapping, secrets HookSecrets) (auth.Verifier, error) {
 		}
 		policy.Claims = append(policy.Claims, claim)
 	}
-	if public != nil && !slices.ContainsFunc(policy.Claims, func(c oidc.Claim) bool { return slices.Contains(public.identity, c.Name) }) {
-		return nil, FieldErrorf("oidcClaims", "must have a claim that says whose token it is (%s): everybody can get a token of %s, "+
-			"for any audience",
-			strings.Join(public.identity, ", "), public.url)
+	if public != nil {
+		if err := public.checkClaims(policy.Claims); err != nil {
+			return nil, err
+		}
 	}
 	if m.OIDCKeys != "" {
 		if err := checkIssuerURL("oidcKeys", m.OIDCKeys, secrets); err != nil {

@@ -54,6 +54,52 @@ func TestOIDCFieldsAreChecked(t *testing.T) {
 	}
 }
 
+// Everybody can get a token of a public issuer. A claim with a * must still be that of one owner.
+func TestClaimsOfPublicIssuersNameAnOwner(t *testing.T) {
+	rules := &Rules{Guard: outbound.NewGuard(nil, nil, false)}
+	const github, gitlab, google, other = "github-actions", "https://gitlab.com", "google", "https://issuer.example"
+	for _, test := range []struct {
+		issuer, claims string
+		ok             bool
+	}{
+		{github, "sub repo:*", false},
+		{github, "sub *", false},
+		{github, "sub repo:*/x", false},
+		{github, "sub repo:/*", false},
+		{github, "sub repo:octo*", false},
+		{github, "sub re*", false},
+		{github, "sub environment:production:*", false},
+		{github, "sub repo:octo/*", true},
+		{github, "sub repo:octo/shop:*", true},
+		{github, "sub repo:octo@1/shop@2:*", true},
+		{github, "sub repository_owner_id:*", false},
+		{github, "sub repository_owner_id:12*", false},
+		{github, "sub repository_owner_id:12:*", true},
+		{github, "sub repo:octo/shop:* repo:*", false},
+		{github, "repository octo*", false},
+		{github, "repository octo/*", true},
+		{github, "repository_owner octo*", false},
+		{github, "repository_id 1*", false},
+		{github, "job_workflow_ref octo/shop/.github/workflows/a.yml@refs/heads/main", false},
+		{github, "sub repo:*;repository octo/shop", true},
+		{github, "sub repo:*;ref refs/heads/main", false},
+		{"https://token.actions.githubusercontent.com", "sub repo:*", false},
+		{gitlab, "sub project_path:*", false},
+		{gitlab, "sub project_path:octo*", false},
+		{gitlab, "sub project_path:octo/*", true},
+		{gitlab, "project_path octo/*", true},
+		{gitlab, "user_login o*", false},
+		{google, "email ci@octo*", false},
+		{google, "sub 1*", false},
+		{other, "sub repo:*", true},
+	} {
+		_, err := oidcMapping(func(m *Mapping) { m.OIDCIssuer, m.OIDCClaims = test.issuer, strings.Split(test.claims, ";") }).Compile(rules, HookSecrets{})
+		if (err == nil) != test.ok || err != nil && !strings.HasPrefix(err.Error(), "oidcClaims must ") {
+			t.Errorf("%s with %s: %v", test.issuer, test.claims, err)
+		}
+	}
+}
+
 // Pub/Sub names its messages. Tokens of other issuers come with bodies of any form.
 func TestMessagesOfPubSubHaveAnID(t *testing.T) {
 	var doc any

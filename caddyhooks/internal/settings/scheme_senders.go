@@ -30,6 +30,9 @@ type Sender struct {
 	// Whether the verifier looks at headers alone, and carries a token rather than a signature.
 	token bool
 
+	// Whether signatures are good for any body.
+	anyBody bool
+
 	// How far a timestamp may be off. 0: there is none.
 	tolerance time.Duration
 
@@ -38,7 +41,7 @@ type Sender struct {
 
 	// What the sender calls a delivery, and how it tries a hook out; see scheme.
 	IDHeaders      []string
-	idPath         []string
+	idPaths        []string
 	answerTo       func(doc map[string]any) *SchemeAnswer
 	challengeParts []string
 
@@ -51,8 +54,9 @@ type Sender struct {
 	// Whether the operator chooses a verify token, too.
 	verifies bool
 
-	// Whether the secret itself is in the body; see scheme.
-	secretInBody bool
+	// Whether the secret itself is in the body, and the members of the body that are credentials; see scheme.
+	secretInBody  bool
+	secretMembers []string
 
 	// The status that the sender takes for success; see scheme.
 	success func(doc map[string]any) int
@@ -104,7 +108,7 @@ var Senders = []Sender{
 			Header: "Stripe-Signature", Prefix: "v1=", Encoding: auth.Hex,
 			Signed: []auth.Part{auth.Time, auth.Literal("."), auth.Body}, Time: auth.Timestamp{Entry: "t="},
 		}),
-		idPath: []string{"id"},
+		idPaths: []string{"id"},
 	},
 	{
 		Name: "slack", Title: "Slack", Headers: []string{"X-Slack-Signature"}, secretTheirs: true, tolerance: usualTolerance,
@@ -113,10 +117,11 @@ var Senders = []Sender{
 			Signed: []auth.Part{auth.Literal("v0:"), auth.Time, auth.Literal(":"), auth.Body},
 			Time:   auth.Timestamp{Header: "X-Slack-Request-Timestamp"},
 		}),
-		idPath:   []string{"event_id"},
+		idPaths:  []string{"event_id"},
 		answerTo: answerSlack, challengeParts: []string{"type", "challenge"},
-		authors: slackAuthors,
-		success: alwaysOK, // events may be answered with others, commands and interactions may not
+		secretMembers: []string{"token", "response_url", "response_urls"},
+		authors:       slackAuthors,
+		success:       alwaysOK, // events may be answered with others, commands and interactions may not
 	},
 	{
 		Name: "shopify", Title: "Shopify", Headers: []string{"X-Shopify-Hmac-Sha256"}, secretTheirs: true,
@@ -138,7 +143,7 @@ var Senders = []Sender{
 	{
 		Name: "pagerduty", Title: "PagerDuty", Headers: []string{"X-Pagerduty-Signature"}, secretTheirs: true,
 		verifier: signedAs(auth.Signature{Header: "X-Pagerduty-Signature", Prefix: "v1=", Encoding: auth.Hex}),
-		idPath:   []string{"event", "id"},
+		idPaths:  []string{"event.id"},
 	},
 	{
 		Name: "grafana", Title: "Grafana", Headers: []string{"X-Grafana-Alerting-Signature"},
@@ -149,8 +154,9 @@ var Senders = []Sender{
 		verifier: func(_ *Mapping, tolerance time.Duration, keys []string) (auth.Verifier, error) {
 			return auth.NewEd25519("X-Signature-Ed25519", auth.Timestamp{Header: "X-Signature-Timestamp", Tolerance: tolerance}, keys...)
 		},
-		idPath:   []string{"id"},
+		idPaths:  []string{"id"},
 		answerTo: answerDiscord, challengeParts: []string{"type", "event"},
+		secretMembers:   []string{"token"}, // with which anybody can answer an interaction
 		success:         discordSuccess,
 		authors:         discordAuthors,
 		wwwAuthenticate: "Ed25519",
@@ -160,7 +166,7 @@ var Senders = []Sender{
 		verifier: func(_ *Mapping, _ time.Duration, secrets []string) (auth.Verifier, error) {
 			return auth.NewHeaderToken("X-Telegram-Bot-Api-Secret-Token", secrets...), nil
 		},
-		idPath:          []string{"update_id"},
+		idPaths:         []string{"update_id"},
 		authors:         telegramAuthors,
 		wwwAuthenticate: "Token",
 	},
@@ -169,6 +175,7 @@ var Senders = []Sender{
 		verifier: func(_ *Mapping, _ time.Duration, tokens []string) (auth.Verifier, error) {
 			return auth.NewTwilio(tokens...)
 		},
+		IDHeaders:       []string{"I-Twilio-Idempotency-Token"},
 		wwwAuthenticate: "HMAC-SHA1",
 	},
 	{
@@ -205,27 +212,28 @@ var Senders = []Sender{
 		verifier: signedAs(auth.Signature{
 			Header: "X-Square-Hmacsha256-Signature", Encoding: auth.Base64, Signed: []auth.Part{auth.URL(nil), auth.Body},
 		}),
-		idPath: []string{"event_id"},
+		idPaths: []string{"event_id"},
 	},
 	{
 		Name: "typeform", Title: "Typeform", Headers: []string{"Typeform-Signature"},
 		verifier: signedAs(auth.Signature{Header: "Typeform-Signature", Prefix: "sha256=", Encoding: auth.Base64}),
-		idPath:   []string{"event_id"},
+		idPaths:  []string{"event_id"},
 	},
 	{
 		Name: "intercom", Title: "Intercom", Headers: []string{"X-Hub-Signature"}, secretTheirs: true,
 		verifier:     signedAs(auth.Signature{Header: "X-Hub-Signature", Prefix: "sha1=", Encoding: auth.Hex, Algorithm: auth.SHA1}),
-		idPath:       []string{"id"},
+		idPaths:      []string{"id"},
 		newHandshake: answerHead, methods: []string{http.MethodHead},
 		wwwAuthenticate: "HMAC-SHA1",
 	},
 	{
-		Name: "mailgun", Title: "Mailgun", secretTheirs: true, tolerance: usualTolerance,
+		Name: "mailgun", Title: "Mailgun", secretTheirs: true, tolerance: usualTolerance, anyBody: true,
 		verifier: func(_ *Mapping, tolerance time.Duration, keys []string) (auth.Verifier, error) {
 			return auth.NewMailgun(tolerance, asBytes(keys)...)
 		},
-		idPath:  []string{"event-data", "id"},
-		success: alwaysOK,
+		idPaths:       []string{"event-data.id"},
+		secretMembers: []string{"signature"}, // which is good for any body
+		success:       alwaysOK,
 	},
 	{
 		Name: "sendgrid", Title: "SendGrid", Headers: []string{"X-Twilio-Email-Event-Webhook-Signature"}, secretTheirs: true,
@@ -234,6 +242,7 @@ var Senders = []Sender{
 			at := auth.Timestamp{Header: "X-Twilio-Email-Event-Webhook-Timestamp", Tolerance: tolerance}
 			return auth.NewECDSA("X-Twilio-Email-Event-Webhook-Signature", at, keys...)
 		},
+		idPaths:         []string{"*.sg_event_id"},
 		wwwAuthenticate: "ECDSA",
 	},
 	{
@@ -245,16 +254,16 @@ var Senders = []Sender{
 			}
 			return auth.NewHMAC(auth.Signature{Header: "Authorization", Prefix: "HMAC ", Encoding: auth.Base64}, keys...)
 		},
-		idPath:  []string{"id"},
+		idPaths: []string{"id"},
 		success: alwaysOK,
 	},
 	{
 		Name: "notion", Title: "Notion", Headers: []string{"X-Notion-Signature"}, secretTheirs: true,
 		verifier: signedAs(auth.Signature{Header: "X-Notion-Signature", Prefix: "sha256=", Encoding: auth.Hex}),
-		idPath:   []string{"id"},
+		idPaths:  []string{"id"},
 		success:  alwaysOK,
 
-		toldLater: true, newHandshake: answerNotion,
+		toldLater: true, newHandshake: answerNotion, secretMembers: []string{"verification_token"},
 	},
 	{
 		Name: "zoom", Title: "Zoom", Headers: []string{"X-Zm-Signature"}, secretTheirs: true, tolerance: usualTolerance,
@@ -263,12 +272,14 @@ var Senders = []Sender{
 			Signed: []auth.Part{auth.Literal("v0:"), auth.Time, auth.Literal(":"), auth.Body},
 			Time:   auth.Timestamp{Header: "X-Zm-Request-Timestamp"},
 		}),
-		success:      alwaysOK,
-		newHandshake: answerZoom,
+		success:       alwaysOK,
+		secretMembers: []string{"download_token"}, // of recordings
+		newHandshake:  answerZoom,
 	},
 	{
 		Name: "meta", Title: "Meta, WhatsApp", Headers: []string{"X-Hub-Signature-256", "X-Hub-Signature"}, secretTheirs: true, verifies: true,
 		verifier:     signedAs(auth.Signature{Header: "X-Hub-Signature-256", Prefix: "sha256=", Encoding: auth.Hex}),
+		idPaths:      []string{"entry.*.changes.*.value.messages.*.id"}, // of WhatsApp; others name none
 		success:      alwaysOK,
 		newHandshake: echoMeta, methods: []string{http.MethodGet},
 	},
@@ -283,7 +294,8 @@ var Senders = []Sender{
 		verifier: func(_ *Mapping, _ time.Duration, secrets []string) (auth.Verifier, error) {
 			return auth.NewClientStates(secrets...), nil
 		},
-		secretInBody: true, newHandshake: echoGraph,
+		idPaths:      []string{"value.*.id"},
+		secretInBody: true, newHandshake: echoGraph, secretMembers: []string{"clientState", "validationTokens"},
 		wwwAuthenticate: "Token",
 	},
 	{
@@ -291,7 +303,8 @@ var Senders = []Sender{
 		verifier: func(_ *Mapping, _ time.Duration, secrets []string) (auth.Verifier, error) {
 			return auth.NewQueryToken("access_token", secrets...), nil
 		},
-		newHandshake: answerEventGrid, methods: []string{http.MethodOptions},
+		idPaths:      []string{"*.id"},
+		newHandshake: answerEventGrid, methods: []string{http.MethodOptions}, secretMembers: []string{"validationCode", "validationUrl"},
 		wwwAuthenticate: "Bearer",
 	},
 }
@@ -325,8 +338,8 @@ func (s *Sender) scheme() *Scheme {
 		unmarshal: s.unmarshal, Fields: []string{"authSecret"},
 		Compile: s.compile, Tolerance: s.tolerance, SecretTheirs: s.secretTheirs, HeadersOnly: s.token,
 		SecretHeaders: func(*Mapping) []string { return s.Headers },
-		idHeaders:     s.IDHeaders, idPath: s.idPath, AnswerTo: s.answerTo, challengeParts: s.challengeParts, success: s.success,
-		newHandshake: s.newHandshake, Methods: s.methods, secretInBody: s.secretInBody,
+		idHeaders:     s.IDHeaders, idPaths: s.idPaths, AnswerTo: s.answerTo, challengeParts: s.challengeParts, success: s.success,
+		newHandshake: s.newHandshake, Methods: s.methods, secretInBody: s.secretInBody, AnyBody: s.anyBody, secretMembers: s.secretMembers,
 		authors:         s.authors,
 		WwwAuthenticate: cmp.Or(s.wwwAuthenticate, "HMAC-SHA256"),
 		Missing:         fmt.Sprintf("This hook accepts requests from %s, not a bearer token.", s.Title),

@@ -173,11 +173,15 @@ func checkPayloadSize(size Size, r *Rules) error {
 	if size < 1 || size > MaxPayloadLimit {
 		return fmt.Errorf("must be from 1 byte to %s", humanize.IBytes(MaxPayloadLimit))
 	}
-	if r.MaxMemory > 0 && size > r.MaxMemory {
-		return fmt.Errorf("must not be larger than max_memory, which is %s", humanize.IBytes(uint64(r.MaxMemory)))
+	if r.MaxMemory > 0 && size > r.MaxMemory/MemoryPerByte {
+		return fmt.Errorf("must not be larger than an eighth of max_memory, which is %s", humanize.IBytes(uint64(r.MaxMemory)))
 	}
 	return nil
 }
+
+// MemoryPerByte is how much memory a byte of a request takes until the request is stored. It is in the body, in the message, and in the
+// record and the pages of the store. The garbage collector lets the heap grow to twice of what is in use.
+const MemoryPerByte = 8
 
 // MaxPayloadLimit is the largest max_payload and max_request, since bodies are read into memory.
 const MaxPayloadLimit = 64 << 20

@@ -128,7 +128,7 @@ func (m *Mapping) FindWarnings() []string {
 	}
 	found = append(found, m.warningsAboutIntake()...)
 	found = append(found, m.warningsAboutAuth()...)
-	return append(found, m.warningsAboutFold()...)
+	return append(append(found, m.warningsAboutFold()...), m.warningsAboutOverlap()...)
 }
 
 // notReplaced says that a text which is no template has a placeholder in it, "" if it has none.

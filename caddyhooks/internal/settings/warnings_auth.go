@@ -29,7 +29,7 @@ func (m *Mapping) warningsAboutAuth() (found []string) {
 		}
 	}
 	if s := FindScheme(m.AuthMode); s != nil && s.takesSecrets() && s.minArgs == 0 && len(m.AuthSecret) == 0 {
-		found = append(found, fmt.Sprintf("%s is not set, so no event is accepted: the secret that %s sends first is logged once, as a warning",
+		found = append(found, fmt.Sprintf("%s is not set, so no event is accepted: the secret that %s sends first is shown by caddy hooks status",
 			bothNames("authSecret"), s.Title))
 	}
 	switch m.AuthMode {

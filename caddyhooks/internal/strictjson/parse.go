@@ -9,6 +9,7 @@ package strictjson
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -27,17 +28,27 @@ func Parse(data []byte) (any, error) {
 // ParseSelected is Parse for callers that need parts of the document only. It checks the whole document, but leaves the
 // other parts out of the value, which saves most of the time and memory. A nil selection is an empty one.
 func ParseSelected(data []byte, selected *Selection) (any, error) {
+	return ParseWithin(data, selected, nil)
+}
+
+// ParseWithin is ParseSelected for callers that bound the memory of values. reserve is called before values are built, with about how many
+// bytes they take beside those of earlier calls. If it returns false, the error is ErrNoMemory. A nil reserve allows any size.
+func ParseWithin(data []byte, selected *Selection, reserve func(bytes int) bool) (any, error) {
 	p, err := newParser(data)
 	if err != nil {
 		return nil, err
 	}
 	defer p.release()
+	p.reserve = reserve
 	v, err := p.value(selected)
 	if err != nil {
 		return nil, err
 	}
 	return v, p.end()
 }
+
+// ErrNoMemory is the error of a document whose values take more memory than there is for them.
+var ErrNoMemory = errors.New("there is not enough memory for its values")
 
 // Error says where a document stops being JSON, and why. It quotes nothing of the document.
 type Error struct {
@@ -53,6 +64,38 @@ type parser struct {
 	openKeys
 	copied  string // the document, or "". Strings and numbers are slices of it.
 	scratch []byte // for strings with escapes
+
+	reserve func(bytes int) bool // nil if memory is not bounded
+	left    int                  // bytes that are reserved and not taken yet
+}
+
+// How many bytes values take. Memory of arrays and large objects is taken again while they grow.
+const (
+	reservedAtOnce = 32 << 10
+
+	sizeOfText   = 16  // without its bytes
+	sizeOfItem   = 40  // in an array
+	sizeOfObject = 352 // with so few members that they are in one group
+	fewMembers   = 8
+	sizeOfGroups = 768 // when an object gets more of them
+	sizeOfMember = 128 // of a larger object
+)
+
+// take counts bytes of values that are built next.
+func (p *parser) take(bytes int) error {
+	if p.left -= bytes; p.left < 0 && p.reserve != nil {
+		return p.reserveMore()
+	}
+	return nil
+}
+
+func (p *parser) reserveMore() error {
+	more := reservedAtOnce - p.left
+	if !p.reserve(more) {
+		return ErrNoMemory
+	}
+	p.left += more
+	return nil
 }
 
 var parsers = sync.Pool{New: func() any { return new(parser) }}
@@ -75,6 +118,7 @@ func (p *parser) release() {
 	p.scanner = scanner{}
 	p.keys = p.keys[:0]
 	p.copied = ""
+	p.reserve, p.left = nil, 0
 	parsers.Put(p)
 }
 
@@ -90,6 +134,9 @@ func (p *parser) value(selected *Selection) (any, error) {
 		return p.array(selected)
 	case '"':
 		t, err := p.text()
+		if err == nil && selected.all { // otherwise something within it is selected that is not there, and it is no larger than the document
+			err = p.take(sizeOfText + p.copySize(t))
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -105,7 +152,13 @@ func (p *parser) value(selected *Selection) (any, error) {
 		if err := p.skipNumber(c); err != nil {
 			return nil, err
 		}
-		return json.Number(p.string(text{start: start, end: p.pos})), nil
+		number := text{start: start, end: p.pos}
+		if selected.all {
+			if err := p.take(sizeOfText + p.copySize(number)); err != nil {
+				return nil, err
+			}
+		}
+		return json.Number(p.string(number)), nil
 	}
 }
 
@@ -151,7 +204,9 @@ func (p *parser) object(selected *Selection) (any, error) {
 	if err := p.open(); err != nil {
 		return nil, err
 	}
-	p.expectMany(selected)
+	if err := p.expectMany(selected); err != nil {
+		return nil, err
+	}
 	var m map[string]any
 	object := p.openObject()
 	for first := true; ; first = false {
@@ -171,6 +226,18 @@ func (p *parser) object(selected *Selection) (any, error) {
 				return nil, err
 			}
 			continue
+		}
+		size := p.copySize(key)
+		switch {
+		case m == nil:
+			size += sizeOfObject
+		case len(m) == fewMembers:
+			size += sizeOfGroups
+		case len(m) > fewMembers:
+			size += sizeOfMember
+		}
+		if err := p.take(size); err != nil {
+			return nil, err
 		}
 		if m == nil {
 			m = make(map[string]any)
@@ -238,7 +305,9 @@ func (p *parser) array(selected *Selection) (any, error) {
 	if err := p.open(); err != nil {
 		return nil, err
 	}
-	p.expectMany(selected)
+	if err := p.expectMany(selected); err != nil {
+		return nil, err
+	}
 	var all []any
 	var ends lastPlaces
 	for n := 0; ; n++ {
@@ -250,6 +319,9 @@ func (p *parser) array(selected *Selection) (any, error) {
 			break
 		}
 		if n < first {
+			if err := p.take(sizeOfItem); err != nil {
+				return nil, err
+			}
 			v, err := p.value(items)
 			if err != nil {
 				return nil, err
@@ -315,10 +387,22 @@ func (p *parser) skipArray() error {
 }
 
 // expectMany is called where many strings may be selected: one copy of the document is cheaper than a copy of each.
-func (p *parser) expectMany(selected *Selection) {
+func (p *parser) expectMany(selected *Selection) error {
 	if selected.all && p.copied == "" {
+		if err := p.take(len(p.data)); err != nil {
+			return err
+		}
 		p.copied = string(p.data)
 	}
+	return nil
+}
+
+// copySize is how many bytes string copies.
+func (p *parser) copySize(t text) int {
+	if p.copied != "" && !t.escaped {
+		return 0
+	}
+	return t.end - t.start
 }
 
 func (p *parser) string(t text) string {

@@ -3,6 +3,7 @@ package strictjson
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"runtime"
@@ -445,4 +446,46 @@ func TestManyKeysTakeLinearTime(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What is reserved for values is at least what they take, and not much more.
+func TestMemoryOfValuesIsReserved(t *testing.T) {
+	repeat := func(head, item, tail string) string {
+		return head + strings.Repeat(item+",", 100_000/len(item)) + item + tail
+	}
+	members := func(n int) string { return repeat("[", string(keysOf(n)), "]") }
+	for name, doc := range map[string]string{
+		"numbers":           repeat("[", "0", "]"),
+		"texts":             repeat("[", `"text"`, "]"),
+		"escaped texts":     repeat("[", `"\n"`, "]"),
+		"long text":         `{"a":"` + strings.Repeat(`\n`, 100_000) + `"}`,
+		"empty arrays":      repeat("[", "[]", "]"),
+		"arrays":            repeat("[", "[0]", "]"),
+		"objects":           repeat("[", `{"a":{"b":0}}`, "]"),
+		"objects of 8":      members(8),
+		"objects of 9":      members(9),
+		"objects of 15":     members(15),
+		"objects of 30":     members(30),
+		"objects of 1000":   members(1000),
+		"object of 100,000": string(keysOf(100_000)),
+	} {
+		reserved := 0
+		var kept any
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		kept, err := ParseWithin([]byte(doc), wholeDocument, func(bytes int) bool { reserved += bytes; return true })
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		took := int(after.HeapAlloc - before.HeapAlloc)
+		runtime.KeepAlive(doc)
+		runtime.KeepAlive(kept)
+		t.Logf("%s: %d bytes take %d, reserved %d", name, len(doc), took, reserved)
+		if err != nil || reserved < took || reserved > 4*took+reservedAtOnce {
+			t.Errorf("%s: %d bytes are reserved for %d, %v", name, reserved, took, err)
+		}
+		if _, err := ParseWithin([]byte(doc), wholeDocument, func(int) bool { return false }); !errors.Is(err, ErrNoMemory) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
 }

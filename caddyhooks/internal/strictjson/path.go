@@ -2,6 +2,7 @@ package strictjson
 
 import (
 	"encoding/json"
+	"math"
 	"strings"
 )
 
@@ -31,12 +32,17 @@ func TextAt(doc any, paths ...string) string {
 	return ""
 }
 
-// Paths selects the values at paths of members. Of an object or array at such a path it selects nothing more.
+// Paths selects the values at paths of members, where * stands for every item of an array. Of an object or array at such a path it
+// selects nothing more.
 func (s *Selection) Paths(paths ...string) *Selection {
 	for _, path := range paths {
 		at := s
 		for name := range strings.SplitSeq(path, ".") {
-			at = at.Member(name)
+			if name == "*" {
+				at = at.Item(math.MaxInt - 1)
+			} else {
+				at = at.Member(name)
+			}
 		}
 	}
 	return s

@@ -6,6 +6,7 @@ import "math"
 // array. The zero value selects nothing of it. An object or array without a selected part is empty in the result.
 type Selection struct {
 	all     bool
+	names   bool // all members, of which those in members have selected parts
 	members map[string]*Selection
 	items   *Selection
 	first   int // items from the start of an array
@@ -13,6 +14,9 @@ type Selection struct {
 }
 
 var wholeDocument = &Selection{all: true}
+
+// Whole selects the whole value.
+func Whole() *Selection { return wholeDocument }
 
 // Members selects members of an object, but no parts of objects and arrays in them.
 func Members(names ...string) *Selection {
@@ -40,6 +44,22 @@ func (s *Selection) Member(name string) *Selection {
 	return s.members[name]
 }
 
+// WithMembers returns a selection of all members of an object. Of objects and arrays in them it selects the same as before.
+func (s *Selection) WithMembers() *Selection {
+	if s == nil {
+		return &Selection{names: true}
+	}
+	more := *s
+	more.names = true
+	return &more
+}
+
+// Of returns the selection of parts of a member, nil if the member is not selected.
+func (s *Selection) Of(name string) *Selection { return s.member([]byte(name)) }
+
+// Items returns a selection of the first items of an array, and of each item the parts that s selects.
+func (s *Selection) Items(first int) *Selection { return &Selection{items: s, first: first} }
+
 // Item returns the selection of parts of an item, in case the value is an array. A negative index counts from the end. The
 // result may lack items that are not selected: indexes that are lead to the same items as before.
 func (s *Selection) Item(index int) *Selection {
@@ -61,10 +81,15 @@ func (s *Selection) member(name []byte) *Selection {
 		return nil
 	case s.all:
 		return s
+	case s.names && s.members[string(name)] == nil:
+		return noParts
 	default:
 		return s.members[string(name)]
 	}
 }
+
+// noParts selects a text, a number, true, false or null, and of objects and arrays nothing.
+var noParts = new(Selection)
 
 // item returns nil if no part of the items is selected.
 func (s *Selection) item() (items *Selection, first, last int) {

@@ -250,6 +250,7 @@ var (
 	_ engine.Runner         = (*A2A)(nil)
 	_ engine.Redactor       = (*A2A)(nil)
 	_ engine.Abandoner      = (*A2A)(nil)
+	_ engine.Postponer      = (*A2A)(nil)
 	_ engine.Asker          = (*A2A)(nil)
 	_ caddy.Provisioner     = (*A2A)(nil)
 	_ caddy.Validator       = (*A2A)(nil)

@@ -167,6 +167,9 @@ func (t *agentTurn) renewPush(ctx context.Context) {
 // AnswersLater reports whether the agent needs a URL to send news to.
 func (a *A2A) AnswersLater() bool { return a.Push > 0 }
 
+// TakesOn reports whether a run may be put aside for a task, or for a question of the agent.
+func (a *A2A) TakesOn() bool { return a.Push > 0 || a.Ask != nil }
+
 // Abandon cancels a task that was put aside.
 func (a *A2A) Abandon(ctx context.Context, state string) error {
 	kept, err := readKeptTask(state)

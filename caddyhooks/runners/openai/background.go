@@ -174,6 +174,9 @@ func (b *backgroundTurn) look(ctx context.Context) (response *modelResponse, err
 	return nil, nil
 }
 
+// TakesOn reports whether responses are made in the background.
+func (o *OpenAI) TakesOn() bool { return o.Background > 0 }
+
 // Abandon tells the server to give up a response.
 func (o *OpenAI) Abandon(ctx context.Context, state string) error {
 	b := &backgroundTurn{modelRequest: &modelRequest{runner: o, turn: new(engine.Turn)}}

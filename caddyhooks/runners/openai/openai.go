@@ -378,6 +378,7 @@ var (
 	_ engine.Runner         = (*OpenAI)(nil)
 	_ engine.Redactor       = (*OpenAI)(nil)
 	_ engine.Abandoner      = (*OpenAI)(nil)
+	_ engine.Postponer      = (*OpenAI)(nil)
 	_ caddy.Provisioner     = (*OpenAI)(nil)
 	_ caddy.Validator       = (*OpenAI)(nil)
 	_ caddy.CleanerUpper    = (*OpenAI)(nil)

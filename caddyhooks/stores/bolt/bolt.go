@@ -21,6 +21,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/counts"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
 )
 
@@ -110,7 +111,7 @@ type Database struct {
 	awaited  map[uuid.UUID]*engine.Run   // unfinished runs whose callers wait in this process: they need not be read
 	revision int64                       // of the settings, with the change that is just being written
 	idsAhead time.Duration               // by how much ids are ahead of the time of acceptance at most
-	dead     deadCounts                  // likewise
+	dead     counts.ByChannel            // likewise
 
 	openQuestions int // that people have to answer
 
@@ -141,6 +142,8 @@ type Database struct {
 
 	pruning   sync.Mutex
 	pruneFrom []byte // where the next step begins; under pruning
+
+	pruneGatesFrom []byte // likewise
 }
 
 // Open opens a file, or makes a new one.

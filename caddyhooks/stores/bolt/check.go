@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/gates"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/ledger"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/storefile"
 )
@@ -241,6 +242,7 @@ func summarize(tx *bbolt.Tx) (s Summary) {
 		return readable(key, value)
 	})
 	each(ledger.Bucket, ledger.Check)
+	each(gates.Bucket, gates.Check)
 	s.Revision = revisionOf(tx)
 	s.Changes = each(changesBucket, readable)
 	s.Minutes = each(minutesBucket, readable)

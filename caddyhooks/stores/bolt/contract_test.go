@@ -23,6 +23,7 @@ func openForContract(t *testing.T) engine.Store {
 }
 
 var contractOptions = storetest.Options{
+	ClaimsAtOnce: true,
 	Reopen: func(t *testing.T, s engine.Store) engine.Store {
 		old := s.(*store)
 		path := old.db.Path()

@@ -2,14 +2,12 @@ package bolt
 
 import (
 	"context"
-	"encoding/binary"
-	"maps"
-	"slices"
 
 	"go.etcd.io/bbolt"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/counts"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
 )
 
@@ -17,64 +15,17 @@ import (
 // read all of them, with their bodies. After the number there are those of each channel. If they make no sense,
 // all are counted when the file is opened.
 
-// deadCounts are how many deliveries were given up, by channel. Those of callbacks are under "". None of them is 0.
-type deadCounts map[string]int
-
-func (c deadCounts) add(channel string, n int) {
-	if c[channel] += n; c[channel] == 0 {
-		delete(c, channel)
-	}
-}
-
-func (c deadCounts) sum() (sum int) {
-	for _, n := range c {
-		sum += n
-	}
-	return max(sum, 0)
-}
-
-func (c deadCounts) encode() []byte {
-	data := binary.AppendUvarint(nil, uint64(c.sum()))
-	for _, channel := range slices.Sorted(maps.Keys(c)) {
-		data = protowire.AppendString(data, channel)
-		data = binary.AppendUvarint(data, uint64(max(c[channel], 0)))
-	}
-	return data
-}
-
-// decodeDeadCounts reports false if the counts by channel are missing or make no sense.
-func decodeDeadCounts(data []byte) (counts deadCounts, ok bool) {
-	sum, n := binary.Uvarint(data)
-	if n <= 0 {
-		return nil, false
-	}
-	counts = make(deadCounts)
-	for data = data[n:]; len(data) > 0; data = data[n:] {
-		var channel string
-		if channel, n = protowire.ConsumeString(data); n < 0 {
-			return nil, false
-		}
-		data = data[n:]
-		var count uint64
-		if count, n = binary.Uvarint(data); n <= 0 || count > sum {
-			return nil, false
-		}
-		counts.add(channel, int(count))
-	}
-	return counts, uint64(counts.sum()) == sum
-}
-
 // deadCountsOf reads the numbers, or counts.
-func deadCountsOf(tx *bbolt.Tx) deadCounts {
-	if counts, ok := decodeDeadCounts(tx.Bucket(metaBucket).Get(deadCountKey)); ok {
-		return counts
+func deadCountsOf(tx *bbolt.Tx) counts.ByChannel {
+	if known, ok := counts.Decode(tx.Bucket(metaBucket).Get(deadCountKey)); ok {
+		return known
 	}
-	counts := make(deadCounts)
+	counted := make(counts.ByChannel)
 	cursor := tx.Bucket(deadBucket).Cursor()
 	for key, data := cursor.First(); key != nil; key, data = cursor.Next() {
-		counts.add(channelOf(data), 1)
+		counted.Add(channelOf(data), 1)
 	}
-	return counts
+	return counted
 }
 
 // channelOf is the channel of a delivery. The body, which may be long, is after it and is not read.
@@ -105,9 +56,9 @@ func (d *Database) deleteDead(t *transaction, key []byte) {
 }
 
 func (d *Database) countDead(t *transaction, channel string, n int) {
-	d.dead.add(channel, n)
-	t.undo = append(t.undo, func() { d.dead.add(channel, -n) })
-	t.put(metaBucket, deadCountKey, d.dead.encode())
+	d.dead.Add(channel, n)
+	t.undo = append(t.undo, func() { d.dead.Add(channel, -n) })
+	t.put(metaBucket, deadCountKey, d.dead.Encode())
 }
 
 func (s deliveries) Count(context.Context) (pending, dead int, err error) {
@@ -116,7 +67,7 @@ func (s deliveries) Count(context.Context) (pending, dead int, err error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.outbox.Size().Pending, s.dead.sum(), nil
+	return s.outbox.Size().Pending, s.dead.Sum(), nil
 }
 
 func (s deliveries) CountByChannel(context.Context) (map[string]engine.Undelivered, error) {

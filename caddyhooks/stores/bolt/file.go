@@ -20,6 +20,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/counts"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/gates"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/ledger"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/storefile"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/walks"
@@ -58,7 +60,8 @@ var (
 		deadBucket,
 		keysBucket, keyRunsBucket, changesBucket, notableBucket, byHookBucket, byChatBucket, newRunsBucket, chatsBucket, chatsByTimeBucket,
 		minutesBucket, turnsBucket, sessionsBucket, sessionAgesBucket, documentsBucket, byRequestBucket,
-		questionsBucket, askedBucket, openBucket, ledger.Bucket, ledger.EndsBucket,
+		questionsBucket, askedBucket, openBucket, ledger.Bucket, ledger.EndsBucket, gates.Bucket,
+		gates.AgesBucket,
 	}
 	turnsBucket       = []byte("turns")         // runs that later turns of their chat recall, by chat and id
 	sessionsBucket    = []byte("sessions")      // of runners in chats, by a digest of both
@@ -79,7 +82,7 @@ var (
 )
 
 // migrations bring a file up to date: the first leads from firstLayout to the layout after it, and so on.
-var migrations = []func(*bbolt.Tx) error{addBuckets, addBuckets}
+var migrations = []func(*bbolt.Tx) error{addBuckets, addBuckets, addBuckets}
 
 // addBuckets makes the buckets that a file of before lacks.
 func addBuckets(tx *bbolt.Tx) error {
@@ -110,7 +113,7 @@ type contents struct {
 	ahead    time.Duration
 	newRuns  int
 	open     int
-	dead     deadCounts
+	dead     counts.ByChannel
 	txID     int
 	file     *os.File // that the database writes to
 }

@@ -96,7 +96,7 @@ func readInput(tx *bbolt.Tx, id uuid.UUID, record *engine.Record) error {
 	if err != nil {
 		return fmt.Errorf("reading the input of run %s: %w", id, err)
 	}
-	input.Complete(record)
+	record.SetInput(&input)
 	return nil
 }
 

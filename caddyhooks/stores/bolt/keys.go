@@ -10,6 +10,8 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/gate"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/gates"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
 )
 
@@ -125,6 +127,31 @@ func (d *Database) pruneKeys(t *transaction, now time.Time, limits engine.Limits
 		d.deleteKeys(t, uuid.UUID(id))
 	}
 	return true
+}
+
+// passGates takes runs that have their ids through their gates. Those that are left out are not among the runs of the addition any more.
+func (s runs) passGates(t *transaction, a *addition, refuse error) (err error) {
+	checked := local.Gates{Now: t.now, State: func(id [32]byte) gate.State { return gates.Get(t.tx, id) }, Fate: func(runID string) gate.Fate {
+		id, _ := local.ParseID(runID)
+		if s.queue.Has(id) {
+			return gate.Unfinished
+		}
+		if record, err := decodeRun(id, t.bucket(endedBucket).Get(id[:])); err == nil && record.Outcome.ForgetsKey() {
+			return gate.CameToNothing
+		}
+		return gate.Ended
+	}}
+	if a.passage, err = checked.Pass(a.runs, refuse); err != nil || a.passage.LeftOut == nil {
+		return err
+	}
+	a.runs, a.ids = a.passage.Request(a.runs), local.Passed(&a.passage, a.ids)
+	a.encoded = make([]encodedRun, len(a.runs))
+	return nil
+}
+
+// EachGate lists the states of all gates.
+func (s *store) EachGate(ctx context.Context, each func(id [32]byte, state gate.State)) error {
+	return s.view(ctx, func(tx *bbolt.Tx) error { return gates.Each(tx, each) })
 }
 
 // EachKey lists all keys, each with the run that it was first sent with.

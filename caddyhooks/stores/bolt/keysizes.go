@@ -6,6 +6,7 @@ import (
 	"github.com/google/uuid"
 	"go.etcd.io/bbolt"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/gates"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/pages"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
 )
@@ -28,6 +29,7 @@ var keySizes = map[string]int{
 
 	string(questionsBucket): len(uuid.UUID{}) + 1,
 	string(askedBucket):     len(uuid.UUID{}),
+	string(gates.Bucket):    gates.KeySize,
 	string(openBucket):      len(local.OpenKey{}),
 
 	string(newRunsBucket):     8,

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/gates"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/ledger"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
 )
@@ -49,6 +50,10 @@ func (s *store) Prune(ctx context.Context, limits engine.Limits) (bool, error) {
 		if more = more || forgotten == local.PruneStep; forgotten > 0 || err != nil {
 			t.note(err)
 		}
+		if s.pruneGatesFrom, forgotten, err = gates.Prune(t.tx, now, s.pruneGatesFrom, pruneLooksAt); forgotten > 0 || err != nil {
+			t.note(err)
+		}
+		more = more || s.pruneGatesFrom != nil
 		for _, id := range old {
 			if !hasPrefix(t.bucket(outboxBucket), id[:]) { // one may have been sent again since
 				s.pruneRun(t, id)

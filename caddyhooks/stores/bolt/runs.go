@@ -12,6 +12,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/gate"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/gates"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/ledger"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
 )
@@ -21,8 +23,13 @@ func (s runs) Add(ctx context.Context, added *engine.Run, terms engine.Terms) er
 }
 
 func (s runs) AddAll(ctx context.Context, added []*engine.Run, terms engine.Terms) error {
+	_, err := s.AddAndClaim(ctx, added, terms, engine.Batch{})
+	return err
+}
+
+func (s runs) AddAndClaim(ctx context.Context, added []*engine.Run, terms engine.Terms, batch engine.Batch) ([]*engine.Claim, error) {
 	if len(added) == 0 {
-		return nil
+		return nil, nil
 	}
 	a := newAddition(len(added))
 	a.accepted = s.clock.Steady()
@@ -38,13 +45,15 @@ func (s runs) AddAll(ctx context.Context, added []*engine.Run, terms engine.Term
 			size += scratchSize + len(run.Message)
 		}
 	}
-	err := s.committer.do(ctx, &change{size: size, apply: func(t *transaction) error { return s.add(t, a, terms) }})
-	if err == nil {
-		for i := range added {
-			*added[i] = *a.runs[i]
-		}
+	ch := &change{size: size, claim: batch, node: s.node, apply: func(t *transaction) error { return s.add(t, a, terms) }}
+	if err := s.committer.do(ctx, ch); err != nil {
+		return nil, err
 	}
-	return err
+	for i, run := range local.Passed(&a.passage, added) {
+		*run = *a.runs[i]
+	}
+	claims, _ := s.claimsOf(ch) // the runs are stored, and that is what was asked for
+	return claims, nil
 }
 
 // addition is runs of one request that are to be stored.
@@ -53,6 +62,7 @@ type addition struct {
 	encoded  []encodedRun
 	ids      []uuid.UUID
 	accepted time.Time // by Clock.Steady
+	passage  local.Passage
 
 	// Most requests are for one run.
 	one struct {
@@ -86,21 +96,26 @@ func (s runs) add(t *transaction, a *addition, terms engine.Terms) error {
 	if err := repeats(t, a.runs[0], terms.Limits); err != nil {
 		return err
 	}
-	if terms.Refuse != nil {
+	if !local.HasGates(a.runs) && terms.Refuse != nil {
 		return terms.Refuse
 	}
 	again, err := s.firstOf(t, a.runs[0], terms)
 	if err != nil {
 		return err
 	}
-	ids := a.ids
 	for i, run := range a.runs {
-		if ids[i], err = s.ids.Next(laterTime(t.now, run.AcceptedAt)); err != nil {
+		if a.ids[i], err = s.ids.Next(laterTime(t.now, run.AcceptedAt)); err != nil {
 			return err
 		}
-		run.ID = ids[i].String()
+		run.ID = a.ids[i].String()
 		run.FillID()
 	}
+	if local.HasGates(a.runs) {
+		if err := s.passGates(t, a, terms.Refuse); err != nil {
+			return err
+		}
+	}
+	ids := a.ids
 	if err := s.queue.Admit(a.runs, terms.Limits); err != nil {
 		return err
 	}
@@ -112,6 +127,9 @@ func (s runs) add(t *transaction, a *addition, terms engine.Terms) error {
 		s.addOne(t, ids[i], run, a.encoded[i], a.accepted)
 	}
 	s.putKeys(t, ids[0], a.runs[0], terms.Limits)
+	for id, state := range a.passage.States {
+		t.note(gates.Put(t.tx, id, state, t.now, gate.MaxGates))
+	}
 	return nil
 }
 
@@ -484,6 +502,16 @@ func (s runs) Unfinished(_ context.Context, runID string) (bool, error) {
 	defer s.mu.Unlock()
 	_, ending := s.ending[id]
 	return ok && (ending || s.queue.Has(id)), nil
+}
+
+func (s runs) Beside(_ context.Context, run *engine.Run, most int) (before, behind []string, err error) {
+	if err := s.whenBroken(); err != nil {
+		return nil, nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, behind = s.queue.Beside(run, most)
+	return before, behind, nil
 }
 
 func (s runs) Queued(context.Context) (int, error) {

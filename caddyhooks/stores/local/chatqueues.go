@@ -536,6 +536,11 @@ func (l *ChatQueues) RunnerOf(id uuid.UUID) string {
 	return l.kinds[l.place.at(l.places[id]).kind].runner
 }
 
+// hookOf is the hook of a run that is here.
+func (l *ChatQueues) hookOf(id uuid.UUID) string {
+	return l.kinds[l.place.at(l.places[id]).kind].hook
+}
+
 // offer puts a chat queue in the right list of ready ones, or in none, and reports whether it became ready.
 func (l *ChatQueues) offer(li uint32) bool {
 	ln := l.chatQueue.at(li)

@@ -169,6 +169,30 @@ func (q *Queue) InChat(chat string) []uuid.UUID {
 	return ids
 }
 
+// Beside are the unfinished runs of the hook of a run in its chat: those before it and those behind it, the last ones first, up to a number
+// of each. In rare cases there are some of another chat among them.
+func (q *Queue) Beside(run *engine.Run, most int) (before, behind []string) {
+	var ids []uuid.UUID
+	if h := q.claimedIn(run.ChatID); h != nil {
+		ids = slices.AppendSeq(ids, h.Runs)
+	}
+	ids = append(ids, q.chatQueues.in(run.ChatID)...)
+	id, _ := ParseID(run.ID)
+	place := slices.Index(ids, id)
+	if place < 0 {
+		return nil, nil
+	}
+	lastOf := func(ids []uuid.UUID) (last []string) {
+		for _, id := range slices.Backward(ids) {
+			if len(last) < most && q.chatQueues.hookOf(id) == run.Hook {
+				last = append(last, id.String())
+			}
+		}
+		return last
+	}
+	return lastOf(ids[:place]), lastOf(ids[place+1:])
+}
+
 // NewestIn is the newest unfinished run of a chat, and how many it has.
 func (q *Queue) NewestIn(chat string) (newest uuid.UUID, runs int) {
 	newest, runs = q.chatQueues.lastIn(chat)

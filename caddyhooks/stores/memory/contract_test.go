@@ -13,6 +13,6 @@ func TestMemoryKeepsTheContractOfStores(t *testing.T) {
 		Join:      func(_ *testing.T, s engine.Store) engine.Store { return s.(*store).Data.Store() },
 		SetClock:  func(_ *testing.T, s engine.Store, d time.Duration) { s.(*store).clock.Set(d) },
 		Advance:   func(_ *testing.T, s engine.Store, d time.Duration) { s.(*store).clock.Advance(d) },
-		IDsAscend: true,
+		IDsAscend: true, ClaimsAtOnce: true,
 	})
 }

@@ -78,6 +78,7 @@ type Data struct {
 	changes   []engine.SettingsChange // the oldest first
 	minutes   []savedMinute           // likewise
 	ledger    ledger
+	gates     gates
 	documents map[documentKey]engine.Document
 	dead      map[string]int  // deliveries that were given up, by channel
 	open      []local.OpenKey // questions for people, the one that was asked first comes first
@@ -179,12 +180,25 @@ func (s runs) Add(ctx context.Context, added *engine.Run, terms engine.Terms) er
 	return s.AddAll(ctx, []*engine.Run{added}, terms)
 }
 
-func (s runs) AddAll(_ context.Context, added []*engine.Run, terms engine.Terms) (err error) {
+func (s runs) AddAll(ctx context.Context, added []*engine.Run, terms engine.Terms) error {
+	_, err := s.AddAndClaim(ctx, added, terms, engine.Batch{})
+	return err
+}
+
+func (s runs) AddAndClaim(_ context.Context, added []*engine.Run, terms engine.Terms, batch engine.Batch) ([]*engine.Claim, error) {
 	if len(added) == 0 {
-		return nil
+		return nil, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.addAll(added, terms); err != nil {
+		return nil, err
+	}
+	return s.claim(batch), nil
+}
+
+// addAll stores runs. It is called under the lock.
+func (s runs) addAll(added []*engine.Run, terms engine.Terms) (err error) {
 	now := s.clock.Now()
 	if terms.Settings != s.revision {
 		return engine.ErrSettingsChanged
@@ -192,7 +206,7 @@ func (s runs) AddAll(_ context.Context, added []*engine.Run, terms engine.Terms)
 	if err := s.repeats(added[0], terms.Limits, now); err != nil {
 		return err
 	}
-	if terms.Refuse != nil {
+	if terms.Refuse != nil && !local.HasGates(added) {
 		return terms.Refuse
 	}
 	first, err := s.firstOf(added[0], terms)
@@ -203,11 +217,12 @@ func (s runs) AddAll(_ context.Context, added []*engine.Run, terms engine.Terms)
 		before [1]engine.Run
 		id     [1]uuid.UUID
 	}
-	before, ids, size := one.before[:0], one.id[:0], 0
+	all, before, ids, size := added, one.before[:0], one.id[:0], 0
+	var passage local.Passage
 	defer func() {
-		if err != nil { // runs that are refused stay as they were
-			for i := range before {
-				*added[i] = before[i]
+		for i := range before {
+			if err != nil || passage.LeftOut != nil && passage.LeftOut[i] { // runs that are refused stay as they were
+				*all[i] = before[i]
 			}
 		}
 	}()
@@ -219,6 +234,12 @@ func (s runs) AddAll(_ context.Context, added []*engine.Run, terms engine.Terms)
 		before, ids = append(before, *run), append(ids, id)
 		run.ID, run.AcceptedAt = id.String(), now
 		run.FillID()
+	}
+	if passage, err = s.passGates(added, terms.Refuse, now); err != nil {
+		return err
+	}
+	added, ids = passage.Request(added), local.Passed(&passage, ids)
+	for _, run := range added {
 		size += newRun(run).size()
 	}
 	if err := s.queue.Admit(added, terms.Limits); err != nil {
@@ -242,6 +263,9 @@ func (s runs) AddAll(_ context.Context, added []*engine.Run, terms engine.Terms)
 		first.AgainAs = added[0].ID
 	}
 	s.addKeys(added[0], terms.Limits)
+	for id, state := range passage.States {
+		s.gates.put(id, state)
+	}
 	return nil
 }
 
@@ -456,11 +480,18 @@ func (s runs) Unfinished(_ context.Context, runID string) (bool, error) {
 	return ok && s.queue.Has(id), nil
 }
 
+func (s runs) Beside(_ context.Context, run *engine.Run, most int) (before, behind []string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, behind = s.queue.Beside(run, most)
+	return before, behind, nil
+}
+
 // whole is a record with the run's input.
 func (d *Data) whole(id uuid.UUID) *engine.Record {
 	record := d.show(id)
 	if input := d.runs[id].input; input != nil {
-		input.Complete(record)
+		record.SetInput(&input.Input)
 	}
 	for i, d := range record.Deliveries {
 		record.Deliveries[i] = d.WithoutBody()
@@ -507,7 +538,8 @@ func (s *store) Prune(_ context.Context, limits engine.Limits) (more bool, err e
 		if old != nil {
 			s.forgetInput(s.runs[old.run])
 		}
-		if !oldKey && !oldRun && !oldSession && !oldEntry && old == nil {
+		oldGate := s.gates.prune(now)
+		if !oldKey && !oldRun && !oldSession && !oldEntry && !oldGate && old == nil {
 			return false, nil
 		}
 	}

@@ -14,18 +14,21 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/codec"
 )
 
-// adding accepts runs. Requests that come at the same time go to the database together.
+// adding accepts runs. Requests that come at the same time go to the database together. Those that have gates are apart: they take
+// longer, which others need not wait for.
 type adding struct {
 	*runs
 	batcher *batcher[addition]
 
-	ids local.IDs // of the batch that is under way
+	// Of the batch that is under way.
+	ids       local.IDs
+	claimCall int64 // the number of the last call that claims, counted down: others are counted up
 }
 
 // How much goes to the database at once. A request alone may have more.
 const (
 	mostRequests = 128
-	mostChats    = 128 // each has a lock, of which the server has few
+	mostChats    = 128 // and gates: each has a lock, of which the server has few
 	mostRuns     = 512
 	mostBytes    = 4 << 20
 )
@@ -40,6 +43,11 @@ func (r *runs) Add(ctx context.Context, run *engine.Run, terms engine.Terms) err
 }
 
 func (r *runs) AddAll(ctx context.Context, runs []*engine.Run, terms engine.Terms) error {
+	return r.add(ctx, runs, terms, nil)
+}
+
+// add accepts a request, and claims what is wanted, if it is not nil.
+func (r *runs) add(ctx context.Context, runs []*engine.Run, terms engine.Terms, wanted *turnover) error {
 	if len(runs) == 0 {
 		return nil
 	}
@@ -50,12 +58,17 @@ func (r *runs) AddAll(ctx context.Context, runs []*engine.Run, terms engine.Term
 	if err != nil {
 		return err
 	}
-	if err := r.adding.batcher.do(ctx, a); err != nil {
+	a.wanted = wanted
+	adding := &r.adding
+	if local.HasGates(runs) {
+		adding = &r.gated
+	}
+	if err := adding.batcher.do(ctx, a); err != nil {
 		return err
 	}
 	if a.err == nil {
-		for i := range runs {
-			*runs[i] = *a.runs[i]
+		for i, run := range local.Passed(&a.passage, runs) {
+			*run = *a.runs[i]
 		}
 	}
 	return a.err
@@ -68,12 +81,18 @@ type addition struct {
 	encoded []string      // "" of those that have to wait for their ids
 	terms   engine.Terms
 	size    int
-	err     error // the answer
+	passage local.Passage // of runs that have gates
+	refuse  error         // why it is refused unless it is a repeated one: its terms or its gates
+	wanted  *turnover     // the claims that it asks for, nil for none
+	looks   int           // how often it was decided on by gates that had changed
+	err     error         // the answer
+
+	mayBeClaimed bool
 }
 
 func newAddition(runs []*engine.Run, terms engine.Terms) (*addition, error) {
-	a := &addition{asked: make([]engine.Run, len(runs)), runs: make([]*engine.Run, len(runs)), encoded: make([]string, len(runs)),
-		terms: terms}
+	a := &addition{asked: make([]engine.Run, len(runs)), encoded: make([]string, len(runs)), terms: terms,
+		mayBeClaimed: mayBeClaimed(runs, terms)}
 	for i, run := range runs {
 		a.asked[i] = *run
 		a.size += len(run.Message) + len(run.Metadata) + len(run.Schema)
@@ -87,8 +106,9 @@ func newAddition(runs []*engine.Run, terms engine.Terms) (*addition, error) {
 	return a, nil
 }
 
-// prepare gives the runs ids that are made at a time.
-func (a *addition) prepare(ids *local.IDs, at time.Time) error {
+// prepare gives the runs ids that are made at a time, and takes them through their gates, if they have some.
+func (a *addition) prepare(ids *local.IDs, at time.Time, gates *lookedGates) error {
+	a.runs, a.refuse = make([]*engine.Run, len(a.asked)), a.terms.Refuse
 	for i := range a.asked {
 		run := a.asked[i]
 		id, err := ids.Next(at)
@@ -98,6 +118,9 @@ func (a *addition) prepare(ids *local.IDs, at time.Time) error {
 		run.ID = id.String()
 		run.FillID()
 		a.runs[i] = &run
+	}
+	if gates != nil {
+		gates.pass(a)
 	}
 	local.JoinSiblings(a.runs)
 	for i, run := range a.runs {
@@ -128,7 +151,8 @@ func (a *adding) addAll(ctx context.Context, batch []*addition) error {
 
 // takeTogether takes the first of some requests, and others that go to the database with it.
 func takeTogether(batch []*addition) (together, rest []*addition) {
-	runs, size := 0, 0
+	runs, size, gates := 0, 0, 0
+	claims, may := false, true // one wants claims, and all may be claimed
 	chats := make(map[string]struct{}, len(batch))
 	for _, a := range batch {
 		more := 0
@@ -136,23 +160,34 @@ func takeTogether(batch []*addition) (together, rest []*addition) {
 			if _, isThere := chats[a.asked[i].ChatID]; !isThere || a.asked[i].IDPlaceholder != "" {
 				more++
 			}
+			more += len(a.asked[i].Gates)
 		}
-		if len(together) > 0 && (!a.goesWith(together[0]) || runs+len(a.asked) > mostRuns || size+a.size > mostBytes || len(chats)+
-			more > mostChats) {
+		claimsToo, mayToo := claims || a.wanted != nil, may && a.mayBeClaimed
+		if len(together) > 0 && (!a.goesWith(together[0]) || claimsToo && !mayToo || runs+len(a.asked) > mostRuns ||
+			size+a.size > mostBytes || len(chats)+gates+more > mostChats) {
 			rest = append(rest, a)
 			continue
 		}
+		claims, may = claimsToo, mayToo
 		together, runs, size = append(together, a), runs+len(a.asked), size+a.size
 		for i := range a.asked {
 			chats[a.asked[i].ChatID] = struct{}{}
+			gates += len(a.asked[i].Gates)
 		}
 	}
 	return together, rest
 }
 
-// addTogether accepts requests in one call. If the database does not like the values of one, the others do not suffer for it.
+// addTogether accepts requests in one call, or in several if their gates change meanwhile. If the database does not like the values of one,
+// the others do not suffer for it.
 func (a *adding) addTogether(ctx context.Context, together []*addition) {
-	err := a.call(ctx, together)
+	var err error
+	for len(together) > 0 && err == nil {
+		var again []*addition
+		if again, err = a.call(ctx, together); err == nil {
+			together = again
+		}
+	}
 	if err == nil {
 		return
 	}
@@ -180,20 +215,34 @@ var errClock = errors.New("the clock of the database is unsteady")
 // and again, they may be off by more; then runs were accepted when their ids were made.
 var clockTolerances = [...]float64{.5, .5, 5, 3600}
 
-// call has the database accept requests. The node first has to know what time it is there.
-func (a *adding) call(ctx context.Context, together []*addition) error {
+// call has the database accept requests, and returns those that it has to be asked about again. The node first has to know what time it is
+// there.
+func (a *adding) call(ctx context.Context, together []*addition) ([]*addition, error) {
 	for _, off := range clockTolerances {
+		gates, err := a.look(ctx, together)
+		if err != nil {
+			return nil, err
+		}
 		made := a.now()
 		for _, one := range together {
-			if err := one.prepare(&a.ids, made); err != nil {
-				return err
+			if err := one.prepare(&a.ids, made, gates); err != nil {
+				return nil, err
 			}
 		}
-		answer := newAnswer(together)
+		answer, asks := newAnswer(together), newAddAsks(together)
+		var claimed *turnoverAnswer
 		asked := time.Now()
-		arguments := a.arguments(together, made, off)
-		if err := a.on(addCalls).query(ctx, answer.read, addStatement, arguments...); err != nil {
-			return err
+		switch arguments := a.arguments(together, made, off); {
+		case gates != nil:
+			err = a.on(addCalls).query(ctx, answer.read, addGatedStatement, append(gates.arguments(together), arguments...)...)
+		case len(asks.most) == 1 && !asks.bounded:
+			claimed, err = a.askWithClaims(ctx, together, asks, arguments)
+			answer = claimed.added
+		default:
+			err = a.on(addCalls).query(ctx, answer.read, addStatement, arguments...)
+		}
+		if err != nil {
+			return nil, err
 		}
 		a.commits.note(len(together), asked)
 		a.learnClock(asked, answer.now)
@@ -202,16 +251,19 @@ func (a *adding) call(ctx context.Context, together []*addition) error {
 			continue
 		}
 		answer.tell()
+		if claimed != nil {
+			a.give(ctx, together, asks, claimed)
+		}
 		if answer.ready {
 			a.watch.tellClaimable()
 			a.watch.tellOthers("r")
 		}
-		return nil
+		return answer.changed(), nil
 	}
-	return errClock
+	return nil, errClock
 }
 
-// addAnswer is what add_runs_1 said.
+// addAnswer is what add_runs_1 said, and what add_and_claim_2 said besides.
 type addAnswer struct {
 	together []*addition
 	status   string
@@ -219,10 +271,11 @@ type addAnswer struct {
 	accepted time.Time
 	ready    bool
 	refused  map[int]error
+	tokens   map[string]string // of the runs that are stored as claimed
 }
 
 func newAnswer(together []*addition) *addAnswer {
-	return &addAnswer{together: together, refused: make(map[int]error)}
+	return &addAnswer{together: together, refused: make(map[int]error), tokens: make(map[string]string)}
 }
 
 // read takes in a row.
@@ -235,6 +288,11 @@ func (a *addAnswer) read(rows pgx.Rows) error {
 	if err := rows.Scan(&request, &status, &now, &accepted, &ready, &first, &same); err != nil {
 		return err
 	}
+	return a.note(request, status, now, accepted, ready, first, same)
+}
+
+// note takes in what a row says.
+func (a *addAnswer) note(request int, status string, now, accepted time.Time, ready bool, first *string, same bool) error {
 	if request == 0 {
 		a.status, a.now, a.accepted, a.ready = status, now.UTC(), accepted.UTC(), ready
 		return nil
@@ -244,7 +302,9 @@ func (a *addAnswer) read(rows pgx.Rows) error {
 	case "duplicate":
 		err = duplicateError(first, same)
 	case "refused":
-		err = a.together[request-1].terms.Refuse
+		err = a.together[request-1].refuse
+	case "gates_changed":
+		err = errGatesChanged
 	case "queue_full":
 		err = engine.ErrQueueFull
 	case "chat_full":

@@ -67,20 +67,23 @@ func (a *adding) arguments(together []*addition, made time.Time, off float64) []
 }
 
 // addStatement accepts requests.
-var addStatement = func() string {
-	const parameters = 42
+var addStatement = callStatement("add_runs_1", addParameters)
+
+const addParameters = 42
+
+func callStatement(function string, parameters int) string {
 	var b strings.Builder
 	for i := range parameters {
 		fmt.Fprintf(&b, ", $%d", i+1)
 	}
-	return "SELECT * FROM @.add_runs_1(" + b.String()[2:] + ")"
-}()
+	return "SELECT * FROM @." + function + "(" + b.String()[2:] + ")"
+}
 
 func (args *addArguments) setRequests(together []*addition) {
 	for _, one := range together {
 		first := one.runs[0]
 		args.firsts, args.numbers = append(args.firsts, first.ID), append(args.numbers, int32(len(one.runs)))
-		args.refuse, args.once = append(args.refuse, one.terms.Refuse != nil), append(args.once, one.terms.Once && first.AgainOf != "")
+		args.refuse, args.once = append(args.refuse, one.refuse != nil), append(args.once, one.terms.Once && first.AgainOf != "")
 		var again *string
 		if first.AgainOf != "" {
 			again = &first.AgainOf
@@ -89,7 +92,7 @@ func (args *addArguments) setRequests(together []*addition) {
 			}
 		}
 		args.again = append(args.again, again)
-		args.odd = args.odd || one.terms.Refuse != nil || again != nil
+		args.odd = args.odd || one.refuse != nil || again != nil
 	}
 }
 

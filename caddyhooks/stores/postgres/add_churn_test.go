@@ -189,7 +189,7 @@ func addUncommitted(t *testing.T, s *store, runs ...*engine.Run) (commit func())
 	}
 	together := []*addition{a}
 	adding := &s.runs.adding
-	if err := a.prepare(&adding.ids, adding.now()); err != nil {
+	if err := a.prepare(&adding.ids, adding.now(), nil); err != nil {
 		t.Fatal(err)
 	}
 	conn, err := s.dsn.Dial(t.Context())

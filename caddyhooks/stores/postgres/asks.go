@@ -28,26 +28,31 @@ type asks struct {
 func newAsks(calls []*turnover) *asks {
 	a := &asks{ofCall: make(map[*turnover]int32), numberOfKey: make(map[string]int32)}
 	for _, t := range calls {
-		if t.next.Max <= 0 {
-			continue
-		}
-		bounds, shared := binding(&t.next)
-		key := ""
-		if shared {
-			key = keyOf(bounds, &t.next)
-			if n := a.numberOfKey[key]; n > 0 {
-				a.most[n-1] += int32(t.next.Max) //nolint:gosec // workers of an engine
-				a.ofCall[t] = n
-				continue
-			}
-		}
-		n := a.add(bounds, &t.next)
-		a.ofCall[t] = n
-		if shared {
-			a.numberOfKey[key] = n
-		}
+		a.ask(t, t.next)
 	}
 	return a
+}
+
+// ask adds what a call asks for, as the batch says.
+func (a *asks) ask(t *turnover, batch engine.Batch) {
+	if batch.Max <= 0 {
+		return
+	}
+	bounds, shared := binding(&batch)
+	key := ""
+	if shared {
+		key = keyOf(bounds, &batch)
+		if n := a.numberOfKey[key]; n > 0 {
+			a.most[n-1] += int32(batch.Max) //nolint:gosec // workers of an engine
+			a.ofCall[t] = n
+			return
+		}
+	}
+	n := a.add(bounds, &batch)
+	a.ofCall[t] = n
+	if shared {
+		a.numberOfKey[key] = n
+	}
 }
 
 // binding are the bounds of a batch that matter, and whether all of them leave runs out altogether.
@@ -107,4 +112,12 @@ func (a *asks) take(t *turnover, byAsk map[int32][]*engine.Claim) []*engine.Clai
 	n := min(len(claims), max(t.next.Max, 0))
 	byAsk[ask] = claims[n:]
 	return claims[:n:n]
+}
+
+// arguments are those of the functions that say what to claim.
+func (a *asks) arguments(after int64, lapsed float64) []any {
+	return []any{
+		after, lapsed, notNull(a.most), notNull(a.leases), notNull(a.boundAsk), notNull(a.boundMost), notNull(a.nameBound), notNull(a.names),
+		notNull(a.nameIsHook), notNull(a.withoutAsk), notNull(a.without),
+	}
 }

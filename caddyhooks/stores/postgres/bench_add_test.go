@@ -3,9 +3,11 @@
 package postgres
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,6 +16,7 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/gate"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/pgtest"
 )
 
@@ -31,6 +34,49 @@ func BenchmarkAdd(b *testing.B) {
 	} {
 		b.Run(of.name, func(b *testing.B) { benchmarkAdd(b, server, openBench(b, server), of.run) })
 	}
+}
+
+// BenchmarkAddGated compares adding runs that have gates with adding those that have none, in turns. The ratios are medians for the time.
+// "closed" are refused by a rate that is used up, and "shared" pass one that all have. Run it with -benchtime 1x.
+func BenchmarkAddGated(b *testing.B) {
+	const rounds, share = 10, 500
+	server := pgtest.New(b, pgtest.Config{Settings: "wal_sync_method = open_sync\n"})
+	s := openBench(b, server)
+	kinds := map[string]func(n int64) []gate.Gate{
+		"none": func(int64) []gate.Gate { return nil },
+		"once": func(n int64) []gate.Gate { return []gate.Gate{onceAnHour(fmt.Sprint(n))} },
+		"three": func(n int64) []gate.Gate {
+			v := fmt.Sprint(n)
+			return []gate.Gate{onceAnHour(v), aloneIn(v), anHour(9, v)}
+		},
+		"closed": func(int64) []gate.Gate { return []gate.Gate{anHour(1, "all")} },
+		"shared": func(int64) []gate.Gate { return []gate.Gate{anHour(1e9, "all of them")} },
+	}
+	took, ratios := make(map[string]time.Duration), make(map[string][]float64)
+	var number atomic.Int64
+	for range rounds {
+		now := make(map[string]time.Duration)
+		for name, gates := range kinds { // in any order
+			now[name] = timeCalls(b, share, func() error {
+				n := number.Add(1)
+				err := s.Runs().Add(b.Context(), newGated(fmt.Sprint("own ", n), "", gates(n)...), engine.Terms{})
+				if closed := (*gate.ClosedError)(nil); name == "closed" && errors.As(err, &closed) {
+					return nil
+				}
+				return err
+			})
+			took[name] += now[name]
+		}
+		for name := range kinds {
+			ratios[name] = append(ratios[name], now[name].Seconds()/now["none"].Seconds())
+		}
+	}
+	for name := range kinds {
+		slices.Sort(ratios[name])
+		b.ReportMetric(ratios[name][rounds/2], name+"-ratio")
+		b.ReportMetric(rounds*share/took[name].Seconds(), name+"-adds/s")
+	}
+	b.ReportMetric(0, "ns/op")
 }
 
 // BenchmarkAddToLongQueue is the same when so many runs are queued.

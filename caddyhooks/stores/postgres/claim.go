@@ -18,9 +18,32 @@ type claiming struct {
 	batcher *batcher[turnover]
 
 	// Of the batch that is under way.
-	call   int64   // the number of the last call
-	lost   []int64 // calls that may have claimed runs nobody heard of
-	behind behind
+	call int64   // the number of the last call
+	lost []int64 // calls that may have claimed runs nobody heard of
+
+	lostAdds lostCalls // those that accept runs
+	behind   behind
+}
+
+// lostCalls are calls whose answer was lost.
+type lostCalls struct {
+	mu      sync.Mutex
+	numbers []int64
+}
+
+func (l *lostCalls) add(number int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.numbers = append(l.numbers, number)
+}
+
+// take returns all of them, which somebody is about to undo.
+func (l *lostCalls) take() []int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	numbers := l.numbers
+	l.numbers = nil
+	return numbers
 }
 
 // How much goes to the database at once. An end alone may have more.
@@ -107,6 +130,21 @@ func (t *turnover) answer(claims []*engine.Claim, wait time.Duration, err error)
 	return true
 }
 
+// abandon says that nobody waits for the answer any more, and returns what was claimed before.
+func (t *turnover) abandon() (claims []*engine.Claim) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	claims, t.claims, t.state = t.claims, nil, turnoverAbandoned
+	return claims
+}
+
+func tokensOf(claims []*engine.Claim) (tokens []string) {
+	for _, claim := range claims {
+		tokens = append(tokens, claim.Token)
+	}
+	return tokens
+}
+
 // carryOut carries out a batch of calls, in as many steps as it takes.
 func (c *claiming) carryOut(ctx context.Context, batch []*turnover) error {
 	for len(batch) > 0 {
@@ -153,11 +191,11 @@ func (c *claiming) carryOutTogether(ctx context.Context, together []*turnover) e
 	}
 	asks := newAsks(together)
 	var answer *turnoverAnswer
-	for careful := false; ; careful = true {
+	for care := careFor(together); ; care++ {
 		var err error
 		c.call++
 		asked := time.Now()
-		answer, err = c.ask(ctx, together, asks, careful)
+		answer, err = c.ask(ctx, together, asks, care)
 		if errors.Is(err, errAnswerUnknown) {
 			c.lost = append(c.lost, c.call)
 		}
@@ -186,20 +224,34 @@ func countEnds(calls []*turnover) (ends int) {
 
 // undoLost gives back what was claimed by calls whose answer was lost.
 func (c *claiming) undoLost(ctx context.Context) error {
+	if adds := c.lostAdds.take(); len(adds) > 0 {
+		if err := c.undo(ctx, "SELECT @.undo_added_2($1, $2)", adds); err != nil {
+			for _, number := range adds {
+				c.lostAdds.add(number)
+			}
+			return err
+		}
+	}
 	if len(c.lost) == 0 {
 		return nil
 	}
-	if err := c.undo(ctx, c.lost, nil); err != nil {
+	if err := c.undo(ctx, "SELECT @.undo_claims_1($1, $2, '{}')", c.lost); err != nil {
 		return err
 	}
 	c.lost = nil
 	return nil
 }
 
-func (c *claiming) undo(ctx context.Context, calls []int64, tokens []string) error {
+// undoUnwanted gives back claims whose callers are gone. If that fails their lease will be over.
+func (c *claiming) undoUnwanted(ctx context.Context, tokens []string) {
+	if len(tokens) > 0 {
+		_ = c.undo(ctx, "SELECT @.undo_claims_1($1, '{}', $2)", tokens)
+	}
+}
+
+func (c *claiming) undo(ctx context.Context, statement string, what any) error {
 	undone := 0
-	err := c.on(claimCalls).query(ctx, func(row pgx.Rows) error { return row.Scan(&undone) },
-		"SELECT @.undo_claims_1($1, $2, $3)", c.node, notNull(calls), notNull(tokens))
+	err := c.on(claimCalls).query(ctx, func(row pgx.Rows) error { return row.Scan(&undone) }, statement, c.node, what)
 	if undone > 0 {
 		c.watch.tellClaimable()
 		c.watch.tellOthers("r")
@@ -240,9 +292,7 @@ func (c *claiming) give(ctx context.Context, together []*turnover, asks *asks, a
 			claims = asks.take(t, answer.byAsk)
 		}
 		if !t.answer(claims, answer.wait, err) {
-			for _, claim := range claims {
-				unwanted = append(unwanted, claim.Token)
-			}
+			unwanted = append(unwanted, tokensOf(claims)...)
 		}
 	}
 	if len(ended) > 0 {
@@ -259,9 +309,7 @@ func (c *claiming) give(ctx context.Context, together []*turnover, asks *asks, a
 	if kinds != "" {
 		c.watch.tellOthers(kinds)
 	}
-	if len(unwanted) > 0 {
-		_ = c.undo(ctx, nil, unwanted) // or their lease will be over; all that wait have their answers
-	}
+	c.undoUnwanted(ctx, unwanted) // all that wait have their answers
 }
 
 // behind is what claims need not look at again: turns that were claimed and leases that were over long since, by all one knows. While a
@@ -270,6 +318,7 @@ func (c *claiming) give(ctx context.Context, together []*turnover, asks *asks, a
 // A run that becomes ready has the next turn, but may be seen late, when its transaction is over. So this lags, and once in a while all are
 // looked at.
 type behind struct {
+	mu      sync.Mutex
 	full    time.Time // the last look at all
 	noted   time.Time // when earlier was known
 	known   int64     // the last turn that was claimed
@@ -286,6 +335,8 @@ const (
 
 // from is the first turn to look at, and since when leases to look at are over, in seconds, -1 for any.
 func (b *behind) from() (turn int64, lapsed float64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	now := time.Now()
 	if now.Sub(b.noted) >= lookLag {
 		b.noted, b.safe, b.earlier = now, b.earlier, b.known
@@ -297,8 +348,17 @@ func (b *behind) from() (turn int64, lapsed float64) {
 	return b.safe, (now.Sub(b.full) + fullLook).Seconds()
 }
 
+// fromLately is from for those who never look at all.
+func (b *behind) fromLately() (turn int64, lapsed float64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.safe, (2 * fullLook).Seconds()
+}
+
 // note notes what was claimed.
 func (b *behind) note(asks *asks, answer *turnoverAnswer) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if answer.ready >= mostRipened { // there may be more of them
 		b.full = time.Time{}
 	}

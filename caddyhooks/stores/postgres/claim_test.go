@@ -104,13 +104,16 @@ type turmoil struct {
 	answered map[string]int // by id: how many answers were taken
 }
 
+// add adds runs to a chat. With some it claims others, which it carries out.
 func (u *turmoil) add(s *store, chat string, runs int) {
+	chance := rand.New(rand.NewPCG(300, uint64(len(chat)))) //nolint:gosec // nothing here is secret
 	for n := range runs {
 		run := &engine.Run{ChatID: chat, Hook: "agent", Message: strconv.Itoa(n), Fold: engine.Fold{}}
 		if chat == "folded" || n%7 == 0 {
 			run.Fold = engine.Fold{Window: 500 * time.Millisecond, Max: 3}
 		}
-		if err := s.Runs().Add(u.t.Context(), run, engine.Terms{}); err != nil {
+		claims, err := s.runs.AddAndClaim(u.t.Context(), []*engine.Run{run}, engine.Terms{}, engine.Batch{Max: n % 3, Lease: u.lease})
+		if err != nil {
 			u.t.Errorf("adding: %v", err)
 			return
 		}
@@ -118,6 +121,14 @@ func (u *turmoil) add(s *store, chat string, runs int) {
 		u.mu.Lock()
 		u.known[chat] = append(u.known[chat], run)
 		u.mu.Unlock()
+		u.carryOutAll(s, chance, claims)
+	}
+}
+
+// carryOutAll carries out claims, and what is claimed meanwhile.
+func (u *turmoil) carryOutAll(s *store, chance *rand.Rand, claims []*engine.Claim) {
+	for len(claims) > 0 {
+		claims = append(claims[1:], u.carryOut(s, chance, claims[0])...)
 	}
 }
 
@@ -312,9 +323,7 @@ func TestNodesCarryOutFewChatsInTurmoil(t *testing.T) {
 							t.Errorf("claiming: %v", err)
 							return
 						}
-						for len(claims) > 0 {
-							claims = append(claims[1:], u.carryOut(node, chance, claims[0])...)
-						}
+						u.carryOutAll(node, chance, claims)
 					}
 				})
 			}
@@ -415,7 +424,7 @@ func TestClaimsOfCallersThatAreGoneAreUndone(t *testing.T) {
 	}
 	gone := &turnover{next: engine.Batch{Max: 1, Lease: time.Hour}, state: turnoverUnderWay}
 	asked := newAsks([]*turnover{gone})
-	answer, err := s.runs.claiming.ask(t.Context(), []*turnover{gone}, asked, false)
+	answer, err := s.runs.claiming.ask(t.Context(), []*turnover{gone}, asked, careOfAny)
 	if err != nil || len(answer.claims) != 1 {
 		t.Fatalf("claimed %d runs: %v", len(answer.claims), err)
 	}

@@ -1,9 +1,11 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -126,6 +128,19 @@ const longest = 100 * 365 * 24 * time.Hour
 
 func seconds(d time.Duration) float64 { return min(d, longest).Seconds() }
 
+// isPlain reports whether end_plain_2 can end the run.
+func (e *ending) isPlain() bool {
+	run, end := e.claim.Run, &e.end
+	return !end.Requeue && !end.Unstarted && e.claim.Token != "" && len(e.claim.Folded) == 0 && len(e.claim.Questions) == 0 &&
+		len(e.runs[0].deliveries) == 0 && !forgetsKey(run, end)
+}
+
+// forgetsKey reports whether the key of a request can be used again. One that became several runs has an answer, whatever became of the
+// first.
+func forgetsKey(run *engine.Run, end *engine.End) bool {
+	return end.Outcome.ForgetsKey() && len(run.Together) < 2 && (run.Key != nil || run.Replay != nil)
+}
+
 // endArguments are those of end_runs_1 that are about ends.
 type endArguments struct {
 	ids, tokens         []string
@@ -194,8 +209,7 @@ func (a *endArguments) addRun(number int32, i int, r *endedRun, end *engine.End)
 	run := r.run
 	a.runIDs, a.runEnds, a.kept = append(a.runIDs, run.ID), append(a.runEnds, number), append(a.kept, r.kept)
 	a.past = append(a.past, i == 0 && run.IsRecalled(end.Outcome.Status))
-	// A request that became several runs has an answer, whatever became of the first.
-	a.forget = append(a.forget, end.Outcome.ForgetsKey() && len(run.Together) < 2 && (run.Key != nil || run.Replay != nil))
+	a.forget = append(a.forget, forgetsKey(run, end))
 	a.history, a.input, a.inputBytes = append(a.history, seconds(run.History)), append(a.input, r.input),
 		append(a.inputBytes, int32(r.inputBytes)) //nolint:gosec // at most MaxInput
 }
@@ -244,6 +258,49 @@ func (a *endArguments) list() []any {
 	}
 }
 
+// plainList is that of end_plain_2, for ends that are in the order of their chats.
+func (a *endArguments) plainList(chats []string) []any {
+	return []any{
+		chats, a.ids, a.tokens, a.statuses, a.endings, a.kept, a.past, a.history, a.input, a.inputBytes,
+		notNull(a.sessionRunners), notNull(a.sessionChats), notNull(a.sessionIDs), a.spent.argument(),
+	}
+}
+
+// care is with how much care ends are carried out. If an attempt says 'retry', the next one has more.
+type care int
+
+const (
+	careOfPlain care = iota // by end_plain_2, which wants all of them as they should be
+	careOfAny
+	careOfLocked // with the chats of all of them locked, so that nobody adds to one meanwhile
+)
+
+// careFor is how the first attempt is made.
+func careFor(together []*turnover) care {
+	for _, t := range together {
+		if t.end != nil && !t.end.isPlain() {
+			return careOfAny
+		}
+	}
+	return careOfPlain
+}
+
+// plainEnds are the ends of calls in the order of their chats, and these.
+func plainEnds(together []*turnover) (ends []*ending, chats []string) {
+	for _, t := range together {
+		if t.end != nil {
+			ends = append(ends, t.end)
+		}
+	}
+	slices.SortFunc(ends, func(a, b *ending) int {
+		return cmp.Compare(codec.Escape(a.claim.Run.ChatID), codec.Escape(b.claim.Run.ChatID))
+	})
+	for _, e := range ends {
+		chats = append(chats, codec.Escape(e.claim.Run.ChatID))
+	}
+	return ends, chats
+}
+
 // notNull is a list that the database does not take for NULL.
 func notNull[T any](list []T) []T {
 	if list == nil {
@@ -252,7 +309,7 @@ func notNull[T any](list []T) []T {
 	return list
 }
 
-// turnoverAnswer is the answer of end_runs_1 and claim_runs_1.
+// turnoverAnswer is the answer of end_runs_1, end_plain_2, claim_runs_1 and add_and_claim_2.
 type turnoverAnswer struct {
 	retry    bool
 	at       time.Time
@@ -263,9 +320,17 @@ type turnoverAnswer struct {
 	byAsk    map[int32][]*engine.Claim
 	lastTurn int64
 	wait     time.Duration
+	added    *addAnswer // of add_and_claim_2
+}
+
+func newTurnoverAnswer(ends int) *turnoverAnswer {
+	return &turnoverAnswer{
+		ends: make([]string, ends), claims: make(map[string]*engine.Claim), byAsk: make(map[int32][]*engine.Claim), wait: -1,
+	}
 }
 
 var (
+	plainStatement = "SELECT * FROM @.end_plain_2(" + placeholders(27) + ")"
 	endStatement   = "SELECT * FROM @.end_runs_1(" + placeholders(55) + ")"
 	claimStatement = "SELECT * FROM @.claim_runs_1(" + placeholders(13) + ")"
 )
@@ -282,22 +347,32 @@ func placeholders(n int) (list string) {
 }
 
 // ask has the database carry out calls.
-func (c *claiming) ask(ctx context.Context, together []*turnover, asks *asks, careful bool) (*turnoverAnswer, error) {
+func (c *claiming) ask(ctx context.Context, together []*turnover, asks *asks, care care) (*turnoverAnswer, error) {
 	var ends endArguments
-	for _, t := range together {
-		if t.end != nil {
-			ends.add(t.end, asks.ofCall[t], &t.next)
+	var chats []string
+	if care == careOfPlain { // all of them end in the same way, or none
+		var plain []*ending
+		plain, chats = plainEnds(together)
+		for _, end := range plain {
+			ends.add(end, 0, &engine.Batch{})
+		}
+	} else {
+		for _, t := range together {
+			if t.end != nil {
+				ends.add(t.end, asks.ofCall[t], &t.next)
+			}
 		}
 	}
-	answer := &turnoverAnswer{ends: make([]string, len(ends.ids)), claims: make(map[string]*engine.Claim),
-		byAsk: make(map[int32][]*engine.Claim), wait: -1}
+	answer := newTurnoverAnswer(len(ends.ids))
 	statement, arguments := claimStatement, []any{c.node, c.call}
-	if len(ends.ids) > 0 {
-		statement, arguments = endStatement, append([]any{c.node, c.call, careful}, ends.list()...)
+	switch {
+	case len(ends.ids) == 0:
+	case care == careOfPlain:
+		statement, arguments = plainStatement, append(arguments, ends.plainList(chats)...)
+	default:
+		statement, arguments = endStatement, append([]any{c.node, c.call, care == careOfLocked}, ends.list()...)
 	}
-	after, lapsed := c.behind.from()
-	arguments = append(arguments, after, lapsed, notNull(asks.most), notNull(asks.leases), notNull(asks.boundAsk), notNull(asks.boundMost),
-		notNull(asks.nameBound), notNull(asks.names), notNull(asks.nameIsHook), notNull(asks.withoutAsk), notNull(asks.without))
+	arguments = append(arguments, asks.arguments(c.behind.from())...)
 	err := c.on(claimCalls).query(ctx, func(row pgx.Rows) error { return c.read(row, answer) }, statement, arguments...)
 	return answer, err
 }
@@ -324,6 +399,10 @@ func (c *claiming) read(row pgx.Rows, answer *turnoverAnswer) error {
 		answer.retry = true
 	case "end":
 		answer.ends[number-1] = *token
+	case "added":
+		return answer.added.note(int(number), *token, *at, *accepted, alive, chat, waits == 1)
+	case "started":
+		answer.added.tokens[*id] = *token
 	case "offered":
 		answer.ready += int(number)
 		answer.opened += int(waits)

@@ -49,6 +49,25 @@ func (r *runs) Unfinished(ctx context.Context, id string) (bool, error) {
 	return unfinished && err == nil, err
 }
 
+func (r *runs) Beside(ctx context.Context, run *engine.Run, most int) (before, behind []string, err error) {
+	err = r.query(ctx, func(row pgx.Rows) error {
+		id, isBefore := "", false
+		if err := row.Scan(&id, &isBefore); err != nil {
+			return err
+		}
+		if isBefore {
+			before = append(before, id)
+		} else {
+			behind = append(behind, id)
+		}
+		return nil
+	}, "SELECT o_id, o_before FROM @.beside_2($1, $2)", run.ID, most)
+	if err != nil {
+		return nil, nil, err
+	}
+	return before, behind, nil
+}
+
 func (r *runs) Queued(ctx context.Context) (int, error) {
 	backlog, err := r.Backlog(ctx)
 	return backlog.Queued, err

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/gate"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/usage"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/pgtest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt"
@@ -109,6 +110,38 @@ func TestImportBringsKeysOfForgottenRuns(t *testing.T) {
 	again := &engine.Run{ChatID: "a", Hook: "agent", Key: first.Key}
 	if err := to.Runs().Add(t.Context(), again, engine.Terms{}); !errors.As(err, &duplicate) || !duplicate.SameBody || duplicate.First.ID != first.ID {
 		t.Errorf("a repeated request: %v", err)
+	}
+}
+
+func TestImportBringsGates(t *testing.T) {
+	database, err := bolt.Open(filepath.Join(t.TempDir(), "hooks.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := database.Store()
+	defer func() { _ = from.Close() }()
+	gates := []gate.Gate{onceAnHour("x"), aloneIn("x"), anHour(1, "x")}
+	first := newGated("a", "", gates...)
+	if err := from.Runs().Add(t.Context(), first, engine.Terms{}); err != nil {
+		t.Fatal(err)
+	}
+	opener := &Postgres{DSN: pgtest.Shared(t).DSN("postgres"), Schema: pgtest.NewName("imported_")}
+	if opener.dsn, err = parseDSN(opener.DSN); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := opener.Import(t.Context(), "default", from, imports.Options{Runner: "default", Note: func(int) {}, Check: func(imports.Counts) error { return nil }}); err != nil {
+		t.Fatal(err)
+	}
+	to, err := opener.OpenStore(t.Context(), "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = to.Close() }()
+	for _, g := range gates {
+		var closed *gate.ClosedError
+		if err := to.Runs().Add(t.Context(), newGated("b", "", g), engine.Terms{}); !errors.As(err, &closed) || g.Kind != gate.Rate && closed.First.RunID != first.ID {
+			t.Errorf("gate %d: %v", g.Kind, err)
+		}
 	}
 }
 

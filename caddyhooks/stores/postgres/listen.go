@@ -182,6 +182,8 @@ func (w *watch) channel() string {
 const (
 	// listenAgain is after how long a connection for listening is opened again that was lost.
 	listenAgain = time.Second
+	// listenPooled is the same if a pooler was in between.
+	listenPooled = time.Minute
 	// listenCheck is how long it may be silent before it is looked at.
 	listenCheck = 30 * time.Second
 )
@@ -189,25 +191,31 @@ const (
 // keepListening hears what other nodes say. Without it everything works, up to a second later: so its failures are told to nobody.
 func (w *watch) keepListening(ctx context.Context) {
 	for {
-		w.listenOnce(ctx)
-		if !sleepUnlessDone(ctx, listenAgain) {
+		if !sleepUnlessDone(ctx, w.listenOnce(ctx)) {
 			return
 		}
 	}
 }
 
-func (w *watch) listenOnce(ctx context.Context) {
+// listenOnce listens until the connection is lost, and returns when to try again. A pooler such as pgbouncer may give the next transaction
+// another connection of the server: word would go to one that nobody reads, and one version of pgbouncer crashes from it.
+func (w *watch) listenOnce(ctx context.Context) (again time.Duration) {
+	again = listenAgain
 	conn, err := w.dialListener(ctx)
 	if err != nil {
-		return
+		return again
 	}
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_ = conn.Close(ctx)
 	}()
-	if execSoon(ctx, conn, "LISTEN "+pgx.Identifier{w.channel()}.Sanitize()) != nil {
-		return
+	pooled, err := isPooled(ctx, conn)
+	if pooled {
+		return listenPooled
+	}
+	if err != nil || execSoon(ctx, conn, "LISTEN "+pgx.Identifier{w.channel()}.Sanitize()) != nil {
+		return again
 	}
 	w.pulse.ask(request{full: true}) // what was said before was not heard
 	for ctx.Err() == nil {
@@ -220,9 +228,19 @@ func (w *watch) listenOnce(ctx context.Context) {
 				w.hear(said)
 			}
 		case ctx.Err() != nil || conn.IsClosed() || execSoon(ctx, conn, "SELECT 1") != nil:
-			return
+			return again
 		}
 	}
+	return again
+}
+
+// isPooled reports whether a pooler is between this and the server. It names processes of its own.
+func isPooled(ctx context.Context, conn *pgx.Conn) (pooled bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	var process uint32
+	err = conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeSimpleProtocol).Scan(&process)
+	return err == nil && process != conn.PgConn().PID(), err
 }
 
 // execSoon carries out a statement that takes no time.

@@ -33,6 +33,7 @@ var migrations = [][]string{
 		"1_tables", "1_outage", "1_pulse", "1_deliveries", "1_questions", "1_ledger", "1_lists", "1_claim", "1_end", "1_renew", "1_add",
 		"1_prune", "1_chats",
 	},
+	{"2_gates", "2_add", "2_end"},
 }
 
 // firstVersion is the version that the first of the migrations leads to: that of the first release. Schemas of the versions before it are

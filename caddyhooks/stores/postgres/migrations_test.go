@@ -13,6 +13,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/gate"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/pgtest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/memory"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/imports"
@@ -52,7 +53,7 @@ func TestASchemaThatDoesNotFitIsRefused(t *testing.T) {
 			t.Errorf("got %v, want %q", err, because)
 		}
 	}
-	refuses("is not there, or the role of the DSN may not use it, this program needs version 6, and migrate is off: run `caddy hooks migrate-store --print --schema " + p.Schema + " --role postgres --from 0`")
+	refuses("is not there, or the role of the DSN may not use it, this program needs version 7, and migrate is off: run `caddy hooks migrate-store --print --schema " + p.Schema + " --role postgres --from 0`")
 	if from, to, err := p.MigrateStore(t.Context(), "test"); err != nil || from != 0 || to != thisRelease.version() {
 		t.Fatalf("migrating from %d to %d: %v", from, to, err)
 	}
@@ -83,7 +84,7 @@ func TestASchemaThatDoesNotFitIsRefused(t *testing.T) {
 		if _, _, err := p.MigrateStore(t.Context(), "test"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("migrating version %d: %v", version, err)
 		}
-		if _, err := MigrationSQL(p.Schema, "nodes", version); err == nil || !strings.Contains(err.Error(), "otherwise 6 to 6") {
+		if _, err := MigrationSQL(p.Schema, "nodes", version); err == nil || !strings.Contains(err.Error(), "otherwise 6 to 7") {
 			t.Errorf("a script for version %d: %v", version, err)
 		}
 	}
@@ -114,6 +115,9 @@ func TestARoleWithTheLeastRightsIsEnough(t *testing.T) {
 			History: time.Hour, Key: &engine.Key{ID: [32]byte{byte(i)}}}
 		if i > 1 {
 			run.ChatID, run.Fold = "folded", fold
+		}
+		if i == 0 {
+			run.Gates = []gate.Gate{onceAnHour("x")}
 		}
 		if err := s.Runs().Add(ctx, run, engine.Terms{Limits: engine.Limits{Queue: 100, Chat: 100}}); err != nil {
 			t.Fatal(err)

@@ -5,9 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/storage"
 	"github.com/jackc/pgx/v5"
-
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
 // news is what a node was told of runs of others.
@@ -25,7 +24,7 @@ const (
 	newsOverlap = 2 * time.Second
 )
 
-// News is that of engine.NewsTeller.
+// News is that of storage.NewsTeller.
 func (s *store) News(ctx context.Context, most int) (runs []string, err error) {
 	n := &s.news
 	n.mu.Lock()
@@ -59,4 +58,4 @@ func (s *store) News(ctx context.Context, most int) (runs []string, err error) {
 }
 
 // Interface guard
-var _ engine.NewsTeller = (*store)(nil)
+var _ storage.NewsTeller = (*store)(nil)

@@ -3,6 +3,7 @@
 package postgres
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -20,6 +21,11 @@ func TestStoreWorksBehindPgbouncer(t *testing.T) {
 		t.Run("mode"+mode, func(t *testing.T) {
 			s := openModule(t, newModule(t, bouncer.DSN("postgres")+mode))
 			noteCommits(t, s, "queue", "done")
+			soon, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if again := s.watch.listenOnce(soon); again != listenPooled {
+				t.Errorf("a node listens through a pooler, or tries it again in %v", again)
+			}
 			var group sync.WaitGroup
 			for i := range 20 {
 				group.Go(func() {

@@ -39,7 +39,7 @@ type Postgres struct {
 	Migrate *bool `json:"migrate,omitempty"`
 
 	// Whether a node listens for word of the others. Without that they learn of each other's work up to a second later, and need
-	// no connection for it. It does no harm behind a pgbouncer in transaction mode. Default: true.
+	// no connection for it. Through a pooler such as pgbouncer they never listen. Default: true.
 	Listen *bool `json:"listen,omitempty"`
 
 	dsn dsn.DSN // resolved

@@ -120,7 +120,7 @@ func TestPostgresKeepsTheContractOfStores(t *testing.T) {
 // Each call may go over another connection, which other nodes use too. The concerns are those in which no call is broken off: Debian's
 // pgbouncer 1.18 exits when a client cancels a query.
 func TestPostgresKeepsTheContractBehindPgbouncer(t *testing.T) {
-	keepsTheContract(t, pgtest.NewPgbouncer(t, pgtest.Shared(t), 50).DSN("postgres"), "Limits", "Claims", "Leases", "Waits", "Keys", "Records", "List", "Settings")
+	keepsTheContract(t, pgtest.NewPgbouncer(t, pgtest.Shared(t), 50).DSN("postgres"), "Limits", "Claims", "Leases", "Waits", "Keys", "Gates", "GatesOfNodes", "Records", "List", "Settings")
 }
 
 func keepsTheContract(t *testing.T, dsn string, only ...string) {
@@ -131,6 +131,7 @@ func keepsTheContract(t *testing.T, dsn string, only ...string) {
 
 func contractOptions(dsn string) storetest.Options {
 	return storetest.Options{
+		ClaimsAtOnce: true,
 		Reopen: func(t *testing.T, s engine.Store) engine.Store {
 			schema := s.(*store).schema
 			if err := s.Close(); err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/gate"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
 )
 
@@ -28,9 +29,10 @@ func (s *store) Prune(ctx context.Context, limits engine.Limits) (more bool, err
 	var at *time.Time
 	var id *string
 	err = s.query(ctx, func(row pgx.Rows) error { return row.Scan(&more, &at, &id) },
-		"SELECT o_more, o_at, o_id FROM @.prune_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+		"SELECT @.prune_gates_2($11, $9) OR o_more, o_at, o_id FROM @.prune_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
 		s.node, secondsOrNull(limits.Retention), s.pruning.at, s.pruning.id, numberOrNull(int64(limits.Keys)), secondsOrNull(limits.KeyAge),
-		historySeconds(limits.History), numberOrNull(limits.HistoryBytes), pruneStep, local.PruneStep)
+		historySeconds(limits.History), numberOrNull(limits.HistoryBytes), pruneStep, local.PruneStep,
+		int64(gate.MaxGates))
 	if err != nil {
 		return false, err
 	}

@@ -66,7 +66,7 @@ func (s *shownRun) record() (*engine.Record, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading the input of run %s: %w", s.id, err)
 		}
-		input.Complete(record)
+		record.SetInput(&input)
 	}
 	return record, nil
 }

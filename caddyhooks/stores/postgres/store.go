@@ -85,12 +85,14 @@ var (
 type runs struct {
 	*store
 	adding   adding
+	gated    adding // of requests that have gates
 	claiming claiming
 }
 
 func newRuns(s *store) *runs {
 	r := &runs{store: s}
 	r.adding.init(r)
+	r.gated.init(r)
 	r.claiming.init(r)
 	return r
 }

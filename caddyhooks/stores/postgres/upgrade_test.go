@@ -45,9 +45,10 @@ func laterReleases(t *testing.T) (next, last *release) {
 			files["sql/"+entry.Name()] = &fstest.MapFile{Data: data}
 		}
 	}
-	renamed := strings.NewReplacer("@.add_runs_1(", "@.add_runs_2(", "@.end_runs_1(", "@.end_runs_2(")
-	adds := append(migrations[:len(migrations):len(migrations)], []string{"2_next"})
-	removes := append(adds[:len(adds):len(adds)], []string{"3_last"})
+	renamed := strings.NewReplacer("@.add_runs_1(", "@.add_runs_3(", "@.end_runs_1(", "@.end_runs_3(",
+		"@.add_and_claim_2(", "@.add_and_claim_3(", "@.end_plain_2(", "@.end_plain_3(")
+	adds := append(migrations[:len(migrations):len(migrations)], []string{"3_next"})
+	removes := append(adds[:len(adds):len(adds)], []string{"4_last"})
 	next = &release{adds, files, oldestCompatible, renamed}
 	return next, &release{removes, files, next.version(), renamed}
 }
@@ -126,6 +127,7 @@ func (u *upgrade) work(s *store) {
 	u.chats++
 	for i := range 5 {
 		chat := fmt.Sprintf("%d %d", u.chats, i)
+		chance := rand.New(rand.NewPCG(uint64(u.chats), uint64(100+i))) //nolint:gosec // nothing here is secret
 		u.adders.Go(func() {
 			for n := 0; !u.stop.Load() && !u.t.Failed(); n++ {
 				for u.total.Load()-u.over.Load() > 100 && !u.t.Failed() {
@@ -135,11 +137,17 @@ func (u *upgrade) work(s *store) {
 				if n%7 == 0 {
 					run.Fold = engine.Fold{Window: 100 * time.Millisecond, Max: 3}
 				}
-				if err := s.Runs().Add(u.t.Context(), run, engine.Terms{}); err != nil {
+				batch := engine.Batch{Lease: u.lease}
+				if s.release.version() > firstVersion { // others cannot claim in this step
+					batch.Max = n % 2
+				}
+				claims, err := s.runs.AddAndClaim(u.t.Context(), []*engine.Run{run}, engine.Terms{}, batch)
+				if err != nil {
 					u.t.Errorf("adding: %v", err)
 					return
 				}
 				u.total.Add(1)
+				u.carryOutAll(s, chance, claims)
 			}
 		})
 	}
@@ -160,9 +168,7 @@ func (u *upgrade) work(s *store) {
 					case <-time.After(20 * time.Millisecond):
 					}
 				}
-				for len(claims) > 0 {
-					claims = append(claims[1:], u.carryOut(s, chance, claims[0])...)
-				}
+				u.carryOutAll(s, chance, claims)
 			}
 		})
 	}
@@ -186,8 +192,33 @@ func (u *upgrade) until(what string, over int64) {
 
 func TestTwoReleasesWorkSideBySide(t *testing.T) {
 	t.Parallel()
-	older := thisRelease
-	newer, _ := laterReleases(t)
+	next, _ := laterReleases(t)
+	s := workSideBySide(t, thisRelease, next)
+	for _, release := range []int{1, 2} {
+		if n := s.number(t, "SELECT count(*) FROM @.done WHERE release = $1", release); n == 0 {
+			t.Errorf("no run has ended with release %d", release)
+		}
+	}
+}
+
+// The release before knows nothing of gates.
+func TestTheReleaseBeforeWorksBesideThisOne(t *testing.T) {
+	t.Parallel()
+	before := &release{migrations[:1], sqlFiles, oldestCompatible, strings.NewReplacer("@.prune_gates_2($11, $9)", "($11::bigint < 0)",
+		plainStatement, `SELECT 'retry', 0, NULL::text, NULL::text, 0, now(), NULL::float8, 0, false, NULL::bigint, NULL::timestamptz, NULL::text, NULL::text, NULL::text,
+			NULL::json, NULL::bytea FROM (SELECT $1::text, $2::bigint, $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::boolean[],
+			$10::float8[], $11::text[], $12::int[], $13::text[], $14::text[], $15::text[], $16::json, $17::bigint, $18::float8, $19::int[], $20::float8[],
+			$21::int[], $22::int[], $23::int[], $24::text[], $25::boolean[], $26::int[], $27::text[]) p`)}
+	s := workSideBySide(t, before, thisRelease)
+	now := mustOpenRelease(t, thisRelease, s.schema, true)
+	if err := now.Runs().Add(t.Context(), newGated("gated", "", onceAnHour("x")), engine.Terms{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// workSideBySide has nodes of two releases carry out runs, and returns an older one.
+func workSideBySide(t *testing.T, older, newer *release) *store {
+	t.Helper()
 	schema := pgtest.NewName("upgrade_")
 	u := &upgrade{turmoil: turmoil{t: t, lease: 1000 * time.Hour, held: map[string]string{}, ended: map[string]int{}, known: map[string][]*engine.Run{},
 		answered: map[string]int{}}}
@@ -200,13 +231,13 @@ func TestTwoReleasesWorkSideBySide(t *testing.T) {
 	}
 	u.goOn(80)
 	readAll(t, old[0])
-	wantMeta(t, old[0], firstVersion, firstVersion)
+	wantMeta(t, old[0], older.version(), firstVersion)
 
 	// The newer release comes while the others work.
 	first := mustOpenRelease(t, newer, schema, false)
 	mustReturn(t, first)
 	u.total.Add(1) // it adds one
-	wantMeta(t, old[0], firstVersion+1, firstVersion)
+	wantMeta(t, old[0], newer.version(), firstVersion)
 	u.work(first)
 	u.goOn(80)
 	readAll(t, old[0])
@@ -214,7 +245,7 @@ func TestTwoReleasesWorkSideBySide(t *testing.T) {
 
 	// Nodes of both are started on the new schema.
 	again := mustOpenRelease(t, older, schema, false)
-	wantMeta(t, again, firstVersion+1, firstVersion)
+	wantMeta(t, again, newer.version(), firstVersion)
 	u.work(again)
 	for _, r := range []*release{older, newer} {
 		s := mustOpenRelease(t, r, schema, true) // with migrate off
@@ -224,7 +255,7 @@ func TestTwoReleasesWorkSideBySide(t *testing.T) {
 		u.total.Add(1)
 	}
 	u.goOn(80)
-	wantMeta(t, again, firstVersion+1, firstVersion)
+	wantMeta(t, again, newer.version(), firstVersion)
 
 	u.stop.Store(true)
 	u.adders.Wait()
@@ -241,14 +272,13 @@ func TestTwoReleasesWorkSideBySide(t *testing.T) {
 		{"SELECT count(*) FROM @.queue", func(n int) bool { return n == 0 }},
 		{"SELECT count(*) FROM @.done", func(n int) bool { return n == int(u.total.Load()) }},
 		{"SELECT coalesce(sum(running), 0) FROM @.counter", func(n int) bool { return n == 0 }},
-		{"SELECT count(*) FROM @.done WHERE release = 1", func(n int) bool { return n > 0 }},
-		{"SELECT count(*) FROM @.done WHERE release = 2", func(n int) bool { return n > 0 }},
 	}
 	for _, want := range facts {
 		if n := old[0].number(t, want.count); !want.is(n) {
 			t.Errorf("%s is %d", want.count, n)
 		}
 	}
+	return old[0]
 }
 
 // A migration must not make nodes wait until a backup is over.
@@ -286,12 +316,12 @@ func TestMigrationGivesWayToABackup(t *testing.T) {
 	}
 	before := added.Load()
 	waitFor(t, "the older node goes on", func() bool { return added.Load() >= before+20 || t.Failed() })
-	wantMeta(t, old, firstVersion, firstVersion)
+	wantMeta(t, old, thisRelease.version(), firstVersion)
 	if _, err := backup.Exec(t.Context(), "COMMIT"); err != nil {
 		t.Fatal(err)
 	}
 	mustReturn(t, newer)
-	wantMeta(t, old, firstVersion+1, firstVersion)
+	wantMeta(t, old, next.version(), firstVersion)
 	stop.Store(true)
 	group.Wait()
 }
@@ -310,10 +340,10 @@ func TestReleaseThatIsTooOldIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	newest := mustOpenRelease(t, last, schema, false)
-	if _, _, cause := newest.Outage(); cause == nil || !strings.Contains(cause.Error(), "nodes of version 6 work with it, and version 8 goes with nodes of version 7 or newer: stop the older ones first") {
+	if _, _, cause := newest.Outage(); cause == nil || !strings.Contains(cause.Error(), "nodes of version 7 work with it, and version 9 goes with nodes of version 8 or newer: stop the older ones first") {
 		t.Errorf("beside an older node: %v", cause)
 	}
-	wantMeta(t, old, firstVersion, firstVersion)
+	wantMeta(t, old, thisRelease.version(), firstVersion)
 	if _, err := addTo(t.Context(), old, "chat"); err != nil {
 		t.Error(err)
 	}
@@ -321,15 +351,15 @@ func TestReleaseThatIsTooOldIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustReturn(t, newest)
-	wantMeta(t, newest, firstVersion+2, firstVersion+1)
+	wantMeta(t, newest, last.version(), next.version())
 
-	const refusal = "has version 8, which works with programs of version 7 or newer, and this one has version 6: install a newer release on this node"
+	const refusal = "has version 9, which works with programs of version 8 or newer, and this one has version 7: install a newer release on this node"
 	for _, checksOnly := range []bool{false, true} {
 		if _, err := openRelease(t, thisRelease, schema, checksOnly); err == nil || !strings.Contains(err.Error(), refusal) {
 			t.Errorf("an older node: %v", err)
 		}
 	}
-	wantMeta(t, newest, firstVersion+2, firstVersion+1)
+	wantMeta(t, newest, last.version(), next.version())
 	if s := mustOpenRelease(t, next, schema, false); s != nil {
 		mustReturn(t, s)
 	}
@@ -363,7 +393,7 @@ func TestAScriptIsForOneVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close(t.Context()) }()
-	for from, want := range map[int]string{0: "is there already: say which version it has, by --from", 6: "has version 7, and this is for version 6: name the right one by --from"} {
+	for from, want := range map[int]string{0: "is there already: say which version it has, by --from", 7: "has version 8, and this is for version 7: name the right one by --from"} {
 		script, err := next.script(schema, from)
 		if err != nil {
 			t.Fatal(err)
@@ -375,5 +405,5 @@ func TestAScriptIsForOneVersion(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	wantMeta(t, s, firstVersion+1, firstVersion)
+	wantMeta(t, s, next.version(), firstVersion)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/gate"
 )
 
 // newRun makes a run that has no more than it needs.
@@ -28,7 +29,8 @@ func fullRun(t *testing.T, chat string) *engine.Run {
 		Timeout: 90*time.Second + 7*time.Millisecond, QueueTime: 3*time.Hour + 1, History: 5*time.Hour + 1, AcceptedAt: time.Now().Add(-1000 * time.Hour),
 		TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 		Runner:      "a runner", Key: newKey(), Owner: "a node", AgainOf: "01890a5d-ac96-774b-bcce-b302099a8057",
-		Client: "2001:db8::1", KeyHeader: "X-Github-Delivery", RequestID: "72d3162e-cc78 ✓", Sender: "octo \x00\xff✓", Asks: []byte("[\x00\xff]"), Budgets: []string{"budget by\nx\n", "\xff✓"}, NewChat: true, Test: true,
+		Client: "2001:db8::1", KeyHeader: "X-Github-Delivery", RequestID: "72d3162e-cc78 ✓", Sender: "octo \x00\xff✓", Asks: []byte("[\x00\xff]"), Budgets: []string{"budget by\nx\n", "\xff✓"}, Replaces: true,
+		Gates: []gate.Gate{anHour(1000, "all")}, NewChat: true, Test: true,
 		Fold:   engine.Fold{Window: 7*time.Second + 1, Max: 1}, // which folds nothing
 		Replay: newKey(), Together: []engine.Sibling{{ID: "not", ChatID: "the store's"}},
 	}

@@ -32,6 +32,9 @@ type Options struct {
 	// IDsAscend says that ids are in the order in which runs were added. Stores need not promise it.
 	IDsAscend bool
 
+	// ClaimsAtOnce says that the store can accept runs and claim some in one step.
+	ClaimsAtOnce bool
+
 	// Only names the concerns to check. If there are none, all are checked.
 	Only []string
 }
@@ -62,6 +65,13 @@ func Run(t *testing.T, open func(t *testing.T) engine.Store, options Options) {
 		{"Deliveries", deliveryChecks, true},
 		{"Throttles", throttleChecks, true},
 		{"Keys", keyChecks, true},
+		{"AddAndClaim", addAndClaimChecks, options.ClaimsAtOnce},
+		{"Beside", besideChecks, true},
+		{"AddAndClaimOfNodes", addAndClaimNodeChecks, options.ClaimsAtOnce && options.Join != nil},
+		{"DurableAddAndClaim", durableAddAndClaimChecks, options.ClaimsAtOnce && options.Reopen != nil},
+		{"Gates", gateChecks, true},
+		{"GatesOfNodes", gateNodeChecks, options.Join != nil},
+		{"DurableGates", durableGateChecks, options.Reopen != nil},
 		{"Pruning", pruneChecks, true},
 		{"History", historyChecks, true},
 		{"Again", againChecks, true},

@@ -7,10 +7,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/npmtest"
 )
 
 // The version of axe-core, and what it must look like.
@@ -32,10 +33,8 @@ var axe = sync.OnceValues(func() (source string, err error) {
 	if err := os.CopyFS(dir, files); err != nil {
 		return "", err
 	}
-	cmd := exec.Command("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline")
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("installing axe-core: %w\n%s", err, out)
+	if err := npmtest.Install(dir); err != nil {
+		return "", err
 	}
 	data, err := os.ReadFile(filepath.Join(dir, "node_modules", "axe-core", "axe.min.js"))
 	return string(data), err

@@ -153,15 +153,26 @@ func (tab *Tab) Stranger() *Tab {
 	return openWindow(tab.t)
 }
 
+// forBrowser is for commands to the browser itself. They are not waited for longer than for those to a tab.
+func forBrowser() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(chromium.ctx, patience)
+	return cdp.WithExecutor(ctx, chromedp.FromContext(chromium.ctx).Browser), cancel
+}
+
 // openWindow opens a window for somebody who was never here.
 func openWindow(t testing.TB) *Tab {
 	t.Helper()
-	browser := cdp.WithExecutor(chromium.ctx, chromedp.FromContext(chromium.ctx).Browser)
-	person, err := target.CreateBrowserContext().Do(browser)
+	ctx, cancel := forBrowser()
+	defer cancel()
+	person, err := target.CreateBrowserContext().Do(ctx)
 	if err != nil {
 		t.Fatalf("opening a window: %v", err)
 	}
-	t.Cleanup(func() { _ = target.DisposeBrowserContext(person).Do(browser) })
+	t.Cleanup(func() {
+		ctx, cancel := forBrowser()
+		defer cancel()
+		_ = target.DisposeBrowserContext(person).Do(ctx)
+	})
 	return openTab(t, target.CreateTarget("about:blank").WithBrowserContextID(person).WithNewWindow(true))
 }
 

@@ -44,7 +44,9 @@ func (th thing) String() string { return fmt.Sprintf("%s %q", th.role, th.name) 
 // openTab opens a tab in the browser that has been started.
 func openTab(t testing.TB, blank *target.CreateTargetParams) *Tab {
 	t.Helper()
-	id, err := blank.Do(cdp.WithExecutor(chromium.ctx, chromedp.FromContext(chromium.ctx).Browser))
+	browser, done := forBrowser()
+	defer done()
+	id, err := blank.Do(browser)
 	if err != nil {
 		t.Fatalf("opening a tab: %v", err)
 	}
@@ -52,9 +54,11 @@ func openTab(t testing.TB, blank *target.CreateTargetParams) *Tab {
 	tab := &Tab{t: t, ctx: ctx, person: blank.BrowserContextID, complaints: &complaints{}, requests: &requests{}, look: &Look{}}
 	tab.complaints.listen(ctx)
 	tab.requests.listen(ctx)
-	if err := chromedp.Run(ctx, tab.complaints.watch()...); err != nil {
+	late := time.AfterFunc(patience, cancel) // a context with a deadline here would be that of the tab
+	err = chromedp.Run(ctx, tab.complaints.watch()...)
+	if !late.Stop() || err != nil {
 		cancel()
-		t.Fatalf("opening a tab: %v", err)
+		t.Fatalf("opening a tab within %v: %v", patience, err)
 	}
 	t.Cleanup(func() {
 		if t.Failed() {

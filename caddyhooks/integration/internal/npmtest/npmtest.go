@@ -3,6 +3,7 @@ package npmtest
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
@@ -48,12 +50,21 @@ func install(from string) func() (dir string, err error) {
 					return err
 				}
 			}
-			cmd := exec.Command("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline")
-			cmd.Dir = dir
-			if out, err := cmd.CombinedOutput(); err != nil {
-				return fmt.Errorf("installing %s: %w\n%s", name, err, bytes.TrimSpace(out))
-			}
-			return nil
+			return Install(dir)
 		})
 	})
+}
+
+// Install installs what the lock file in a directory names. A download that stands still is begun anew after half a minute; npm itself would
+// wait for five.
+func Install(dir string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline",
+		"--fetch-timeout=30000", "--fetch-retries=8")
+	cmd.Dir, cmd.WaitDelay = dir, time.Second
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("installing npm packages: %w\n%s", err, bytes.TrimSpace(out))
+	}
+	return nil
 }

@@ -1,4 +1,5 @@
-// An issuer on 127.0.0.1. A program with the id "robot" gets tokens from it, for any audience.
+// An issuer on 127.0.0.1, with a new key each time. A program with the id "robot" gets tokens from it, for any audience. The header Changes
+// of its request, {"header", "payload"}, changes what the issuer signs.
 // Usage: node issuer.mjs <folder with node_modules> <port> <RS256|ES256|EdDSA>
 import { generateKeyPairSync } from "node:crypto";
 
@@ -12,6 +13,15 @@ new Provider(`http://127.0.0.1:${port}`, {
   clients: [{ client_id: "robot", client_secret: "a-secret-of-the-robot", grant_types: ["client_credentials"], redirect_uris: [], response_types: [],
     id_token_signed_response_alg: algorithm }],
   enabledJWA: { idTokenSigningAlgValues: [algorithm] },
+  formats: {
+    customizers: {
+      jwt(ctx, _, jwt) {
+        const { header, payload } = JSON.parse(ctx.get("Changes") || "{}");
+        jwt.header = header;
+        Object.assign(jwt.payload, payload);
+      },
+    },
+  },
   features: {
     devInteractions: { enabled: false },
     clientCredentials: { enabled: true },

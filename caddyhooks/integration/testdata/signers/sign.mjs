@@ -116,18 +116,20 @@ const senders = {
     const answer = await receive(new Request("http://example.com", { method: "POST", headers, body }));
     return { headers, vouched: insist(answer.status === 200, "grammy") };
   },
-  twilio({ secret, body, url }) {
+  twilio({ secret, body, url, id }) {
     const params = {};
     for (const [name, value] of new URLSearchParams(body)) {
       params[name] = name in params ? [params[name], value].flat() : value;
     }
     const signature = twilio.getExpectedTwilioSignature(secret, url, params);
-    return { headers: { "X-Twilio-Signature": signature, "Content-Type": "application/x-www-form-urlencoded; charset=UTF-8" }, vouched: "twilio" };
+    const headers = { "X-Twilio-Signature": signature, "I-Twilio-Idempotency-Token": id };
+    return { headers: { ...headers, "Content-Type": "application/x-www-form-urlencoded; charset=UTF-8" }, vouched: "twilio" };
   },
-  "twilio-json"({ secret, body, url }) {
+  "twilio-json"({ secret, body, url, id }) {
     url += `${url.includes("?") ? "&" : "?"}bodySHA256=${twilio.getExpectedBodyHash(body)}`;
     const signature = twilio.getExpectedTwilioSignature(secret, url, {});
-    return { url, headers: { "X-Twilio-Signature": signature, "Content-Type": "application/json" }, vouched: "twilio" };
+    const headers = { "X-Twilio-Signature": signature, "I-Twilio-Idempotency-Token": id, "Content-Type": "application/json" };
+    return { url, headers, vouched: "twilio" };
   },
   hubspot({ secret, body, url, time }) {
     const timestamp = time * 1000;
@@ -198,9 +200,18 @@ const senders = {
   // Senders of nobody in particular.
   token: ({ secret, id }) => ({ headers: { Authorization: `Bearer ${secret}`, "Idempotency-Key": id } }),
   hmac: ({ secret, body, time }) => ({ headers: { "X-Timestamp": `${time}`, "X-Signature": `sha256=${hmac(secret, `${time}.${body}`)}` } }),
+  "hmac-rfc3339"({ secret, body, time }) {
+    const at = new Date(time * 1000).toISOString();
+    return { headers: { "X-Timestamp": at, "X-Signature": hmac(secret, `${at}.${body}`) } };
+  },
   "hmac-entry": ({ secret, body, time }) => ({
     headers: { "X-Signature": `t=${time * 1000},v1=${hmac(Buffer.from(secret, "base64"), `${time * 1000}.${body}`)}` },
   }),
+  cloudevents: ({ secret }) => ({ headers: { Authorization: `Bearer ${secret}`, "Content-Type": "application/cloudevents+json" } }),
+  "cloudevents-binary"({ secret, id }) {
+    const event = { "ce-specversion": "1.0", "ce-id": id, "ce-source": "/shop", "ce-type": "order.paid", "Content-Type": "application/json" };
+    return { headers: { Authorization: `Bearer ${secret}`, ...event } };
+  },
   "token-header": ({ secret, id }) => ({ headers: { "X-Api-Key": secret, "Idempotency-Key": id } }),
   hmac512: ({ secret, body }) => ({ headers: { "X-Signature": createHmac("sha512", secret).update(body).digest("base64") } }),
 };

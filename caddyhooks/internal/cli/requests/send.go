@@ -165,7 +165,7 @@ func (open Opener) newSending(ctx context.Context, cmd *cobra.Command, hook stri
 		}
 		s.header, s.payload, s.query = example.Header, example.Body, example.Values.Encode()
 	}
-	intake.WithContentType(s.header, s.payload)
+	intake.WithContentType(s.header, s.payload, m.Body)
 	if base == "" {
 		if len(s.about.URLs) == 0 {
 			return nil, flags.Usagef("the running configuration does not tell where the site is called: name that by --url, as in " +

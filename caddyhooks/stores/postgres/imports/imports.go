@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/gate"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/codec"
 )
 
@@ -39,6 +40,11 @@ type Options struct {
 // keyStore is a store that lists idempotency keys: they may be there longer than their runs, or shorter.
 type keyStore interface {
 	EachKey(ctx context.Context, each func(key engine.Key, first *engine.Run)) error
+}
+
+// gateStore is a store that lists the states of gates.
+type gateStore interface {
+	EachGate(ctx context.Context, each func(id [32]byte, state gate.State)) error
 }
 
 // Into copies all that another store has into the tables of a schema, which has to be empty, within a transaction. Nobody may work with the
@@ -90,6 +96,9 @@ func (i *importing) all(ctx context.Context, schema string) error {
 		}
 	}
 	if err := i.copyKeys(ctx); err != nil {
+		return err
+	}
+	if err := i.copyGates(ctx); err != nil {
 		return err
 	}
 	if err := i.copySessions(ctx); err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/gate"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/codec"
 )
 
@@ -27,6 +28,7 @@ var importedColumns = map[string][]string{
 	"delivery_news": strings.Fields(`seq host chat`),
 	"question":      strings.Fields(`run number people asked_at answered_at record answer state`),
 	"key":           strings.Fields(`id body at run first`),
+	"gate":          strings.Fields(`id until run state`),
 	"ledger":        strings.Fields(`account start_at part span keep until runs has_tokens has_cost input output cached reasoning cost`),
 }
 
@@ -114,6 +116,25 @@ func (i *importing) copyKeys(ctx context.Context) error {
 		rows = append(rows, []any{id[:], key.body[:], key.at, [16]byte(key.run), key.first})
 	}
 	return copyRows(ctx, i.tx, "key", rows)
+}
+
+func (i *importing) copyGates(ctx context.Context) error {
+	from, ok := i.from.(gateStore)
+	if !ok {
+		return nil
+	}
+	var rows [][]any
+	err := from.EachGate(ctx, func(id [32]byte, state gate.State) {
+		var run any
+		if first, err := uuidOf(state.First.RunID); err == nil {
+			run = first
+		}
+		rows = append(rows, []any{id[:], state.Until, run, state.Encode()})
+	})
+	if err != nil {
+		return fmt.Errorf("reading the gates: %w", err)
+	}
+	return copyRows(ctx, i.tx, "gate", rows)
 }
 
 // copySessions asks for the sessions that runs may have. The other store has no list of them.
