@@ -87,6 +87,22 @@ func TestClaimsAndEndsTakeNoLongerInALongQueue(t *testing.T) {
 	})
 }
 
+// The runs of a paused hook are ready, and before the others.
+func TestClaimsTakeNoLongerBesideALongPausedQueue(t *testing.T) {
+	t.Parallel()
+	fill := func(t *testing.T, s *store, from, to int) { fillRuns(t, s, from, to) }
+	explains(t, fill, func(t *testing.T, s *store, n int) {
+		run := &engine.Run{ChatID: fmt.Sprint("other ", n), Hook: "other"}
+		if err := s.Runs().Add(t.Context(), run, engine.Terms{}); err != nil {
+			t.Fatal(err)
+		}
+		claims, _, err := s.Runs().Claim(t.Context(), engine.Batch{Max: 3, Lease: time.Hour, Bounds: []engine.Bound{{Hooks: []string{"agent"}}}})
+		if err != nil || len(claims) != 1 || claims[0].Run.ID != run.ID {
+			t.Fatalf("claimed %d runs, not the one of the other hook: %v", len(claims), err)
+		}
+	})
+}
+
 // turmoil has several nodes carry out runs of few chats in all ways at once.
 type turmoil struct {
 	t     *testing.T

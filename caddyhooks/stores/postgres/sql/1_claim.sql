@@ -196,10 +196,12 @@ BEGIN
 	o_folds := true;
 	o_asked := true;
 	o_cut := false;
-	-- A few more of each, since others may have some.
+	-- A few more of each, since others may have some. Written so that queue_kind alone has the order: by queue_turn all runs of other kinds
+	-- would be read.
 	FOR c IN SELECT f.id, f.turn, f.size, x.kind FROM unnest(kinds, rooms) AS x(kind, room) CROSS JOIN LATERAL (
 		SELECT q.id, q.turn, CASE WHEN q.fold_window IS NULL THEN greatest(q.size, pg_column_size(q.run)) + q.asked ELSE 1048576 END AS size
-		FROM queue q WHERE q.kind = x.kind AND q.turn IS NOT NULL AND q.chat <> ALL(without) ORDER BY q.turn LIMIT x.room + 16) f ORDER BY f.turn
+		FROM queue q WHERE (q.kind, q.turn) >= (x.kind, 0) AND q.kind <= x.kind AND q.turn IS NOT NULL AND q.chat <> ALL(without)
+		ORDER BY q.kind, q.turn LIMIT x.room + 16) f ORDER BY f.turn
 	LOOP
 		EXIT WHEN cardinality(o_ids) = p_max;
 		o_cut := bytes >= most;
