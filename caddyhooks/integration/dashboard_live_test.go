@@ -43,6 +43,39 @@ func TestOpenPageStaysLive(t *testing.T) {
 	tab.WantNoComplaint()
 }
 
+// What happens while the list is under way may not be in it.
+func TestRunThatCameWhileThePageWasFetchedIsShown(t *testing.T) {
+	t.Parallel()
+	tab := browsertest.NewTab(t)
+	rn := hookstest.StartRunner(t, nil)
+	d := startDashboard(t, hookstest.Hooks(rn, ""), openHouse)
+	d.look(tab, "#/settings")
+	// The first list is held back until the page has heard of a run that it has not.
+	browsertest.Eval[any](tab, `void (() => {
+		const plain = globalThis.fetch;
+		let heard, lists = 0;
+		const isHeard = new Promise(resolve => { heard = resolve; });
+		globalThis.fetch = async (...asked) => {
+			const answer = await plain(...asked), path = new URL(asked[0]).pathname;
+			if (path.endsWith("/api/runs") && !lists++) {
+				globalThis.isHeldBack = true;
+				await isHeard;
+			}
+			if (!path.endsWith("/api/events")) return answer;
+			return new Response(answer.body.pipeThrough(new TransformStream({ transform(bytes, out) {
+				out.enqueue(bytes);
+				if (new TextDecoder().decode(bytes).includes("meanwhile")) setTimeout(heard, 100);
+			} })), answer);
+		};
+	})()`)
+	browsertest.Eval[any](tab, `void (location.hash = "#/runs")`)
+	tab.Until("the list is under way", `globalThis.isHeldBack === true`)
+	hookstest.Eventually(t, "the page holds a stream", func() bool { return tab.Waiting("/api/events") == 1 })
+	d.Ended(d.Accept(`{"message":"meanwhile"}`))
+	tab.WaitText("meanwhile")
+	tab.WantNoComplaint()
+}
+
 // A server that cannot reach its database can answer, and knows nothing. A page that said "Live" would be wrong.
 func TestPageSaysThatTheStoreIsUnreachable(t *testing.T) {
 	t.Parallel()

@@ -231,7 +231,7 @@ async function showRuns(page) {
 	}
 	/** Looks at the newest rows without moving those that are shown. */
 	async function refresh() {
-		if (fetching) return;
+		if (fetching) return look();
 		if (failing() && !held()) return load();
 		if (get("q")) return;
 		await attempt(trouble, async () => {
@@ -301,7 +301,7 @@ async function showRuns(page) {
 
 	const look = page.later(refresh, 2000);
 	page.on("runs", event => {
-		if (fetching && !list.length) return;
+		if (fetching && !list.length) return look(); // the answer may have been made before
 		for (const run of event.runs) take(run);
 		if (event.counts && !get("hook") && !get("chatId") && !get("runner") && !get("q")) for (const name of ["queued", "running", "waiting"]) showCount(name, event.counts[name]);
 		if (event.skipped) look();
