@@ -121,7 +121,7 @@ func (l *chatList) look(tx *bbolt.Tx, id uuid.UUID) error {
 	if !local.IsNamed(record.Run) || ended && chat.last != id || bytes.Compare(chat.last[:], id[:]) > 0 {
 		return nil
 	}
-	newest, unfinished := l.unfinishedOf(name)
+	newest, unfinished := l.unfinishedOf(tx, name)
 	if l.query.Cursor != "" && unfinished > 0 && bytes.Compare(newest[:], l.order.Last[:]) > 0 {
 		return nil
 	}
@@ -145,17 +145,24 @@ func (l *chatList) look(tx *bbolt.Tx, id uuid.UUID) error {
 	return nil
 }
 
-// unfinishedOf is the newest run of a chat that memory has, and how many it has.
-func (l *chatList) unfinishedOf(chat string) (newest uuid.UUID, runs int) {
+// unfinishedOf is the newest run of a chat that memory has, and how many it has. An end that is in the file may still be under way there.
+func (l *chatList) unfinishedOf(tx *bbolt.Tx, chat string) (newest uuid.UUID, runs int) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	newest, runs = l.queue.NewestIn(chat)
+	var ending []uuid.UUID
 	for id, place := range l.ending {
 		if place.Run.ChatID == chat {
-			runs++
-			if bytes.Compare(id[:], newest[:]) > 0 {
-				newest = id
-			}
+			ending = append(ending, id)
+		}
+	}
+	l.mu.Unlock()
+	for _, id := range ending {
+		if _, ended := readEnded(tx, id); ended {
+			continue
+		}
+		runs++
+		if bytes.Compare(id[:], newest[:]) > 0 {
+			newest = id
 		}
 	}
 	return newest, runs
