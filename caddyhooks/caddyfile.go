@@ -3,6 +3,7 @@ package caddyhooks
 import (
 	"cmp"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"time"
 
@@ -142,7 +143,7 @@ func (h *Handler) unmarshal(helper httpcaddyfile.Helper) (health *Health, err er
 			return err
 		}},
 	)
-	if err := caddyconf.ReadBlock(d, "hooks", directives...); err != nil {
+	if err := caddyconf.ReadBlock(d, "hooks", withThoseOfHooks(directives)...); err != nil {
 		return nil, err
 	}
 	if err := runners.check(); err != nil {
@@ -264,6 +265,17 @@ func (h *Handler) unmarshalChannel(d *caddyfile.Dispenser) error {
 	}
 	h.ChannelsRaw[name] = raw
 	return nil
+}
+
+// withThoseOfHooks adds the directives of the block of a hook, which do not belong among these.
+func withThoseOfHooks(directives []caddyconf.Directive) []caddyconf.Directive {
+	all := slices.Clone(directives)
+	for _, ofHook := range new(settings.HookBlock).Directives() {
+		if !slices.ContainsFunc(directives, func(d caddyconf.Directive) bool { return d.Word == ofHook.Word }) {
+			all = append(all, caddyconf.Directive{Word: ofHook.Word, Elsewhere: "a block 'hook <name> { … }'"})
+		}
+	}
+	return all
 }
 
 // unmarshalCallbacks parses:

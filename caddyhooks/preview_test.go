@@ -256,6 +256,21 @@ func previewAs(s *hookstest.Server, mapping, payload, header, value, query strin
 	return p
 }
 
+// A misspelt placeholder is not seen in the message.
+func TestPreviewTellsWhatTellsNoEventsApart(t *testing.T) {
+	s := hookstest.StartSite(t, signedSite)
+	const mapping = `{"name":"new","action":"agent","chatId":"{a}","once":"{b}","rateBy":"{c}","rateByLimit":"3/1h"}`
+	if p := previewOf(s, mapping, `{"a":1,"b":2,"c":3}`); len(p.Warnings) > 0 {
+		t.Errorf("with all values: %q", p.Warnings)
+	}
+	got := strings.Join(previewOf(s, mapping, `{"b":true}`).Warnings, "\n")
+	if want := "chatId (chat_id in a Caddyfile) has no value in this request: all such requests share one chat\n" +
+		"once has no value in this request: it starts a run, whatever came before\n" +
+		"rateBy (rate in a Caddyfile) has no value in this request: all such requests count together"; got != want {
+		t.Errorf("got %s", got)
+	}
+}
+
 func TestPreviewTellsWhatConditionsDecide(t *testing.T) {
 	s := hookstest.StartSite(t, signedSite)
 	const mapping = `{"name":"new","action":"agent","messageTemplate":"{@header.X-Event} {@query.team | default \"nobody\"} {a | truncate 3} {@header.Authorization}",

@@ -32,6 +32,9 @@ type Directive struct {
 	// of the two.
 	InsteadOf string
 
+	// Where the directive belongs instead, if it does not belong here: "the block of a hook".
+	Elsewhere string
+
 	several bool // it takes several values on one line
 }
 
@@ -43,6 +46,9 @@ func ReadBlock(d *caddyfile.Dispenser, owner string, directives ...Directive) er
 		directive, ok := find(directives, d.Val())
 		if !ok {
 			return unrecognized(d, owner, directives)
+		}
+		if directive.Elsewhere != "" {
+			return d.Errf("%s belongs in %s; or is a brace missing above this line?", directive.Word, directive.Elsewhere)
 		}
 		name := directive.Word
 		if directive.InsteadOf != "" {
@@ -73,9 +79,11 @@ func find(directives []Directive, word string) (Directive, bool) {
 
 // unrecognized is the error about an unknown word: it names the word that was probably meant, or all of them if none is near.
 func unrecognized(d *caddyfile.Dispenser, owner string, directives []Directive) error {
-	words := make([]string, len(directives))
-	for i, directive := range directives {
-		words[i] = directive.Word
+	var words []string
+	for _, directive := range directives {
+		if directive.Elsewhere == "" {
+			words = append(words, directive.Word)
+		}
 	}
 	if meant := text.Nearest(d.Val(), words); meant != "" {
 		return d.Errf("unrecognized subdirective '%s'; did you mean %s?", d.Val(), meant)

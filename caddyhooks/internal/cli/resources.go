@@ -49,9 +49,9 @@ var (
 			complete: cobra.NoFileCompletions},
 	}
 
-	sinceFilter = filter{flag: "since", parameter: "since", usage: "only runs accepted since then: " + moment.Forms,
+	sinceFilter = filter{flag: "since", parameter: "since", usage: "only those since then: " + moment.Forms,
 		complete: flags.CompleteWords(moment.Offered...), isMoment: true}
-	untilFilter = filter{flag: "until", parameter: "until", usage: "only runs accepted before then",
+	untilFilter = filter{flag: "until", parameter: "until", usage: "only those before then",
 		complete: flags.CompleteWords(moment.Offered...), isMoment: true}
 
 	deliveries = resource[api.DeliveryDetails]{

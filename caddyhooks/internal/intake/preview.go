@@ -97,6 +97,7 @@ func Show(p *api.Preview, h *settings.Hook, req *Request, body payload) {
 		return
 	}
 	p.ChatID = chatOf(h, inputs[0])
+	p.Warnings = append(p.Warnings, h.WithoutValue(inputs[0])...)
 	showChat(p, h, inputs)
 	showMessage(p, h, segments(h, inputs[0], body))
 	if p.Ignored == "" {

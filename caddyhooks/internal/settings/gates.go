@@ -77,6 +77,9 @@ func gateTemplate(field, source string) (*template.Template, error) {
 	if err != nil {
 		return nil, FieldErrorf(field, "is refused: %v", err)
 	}
+	if warnings := t.Warnings(); t.FirstPlaceholder() == "" && len(warnings) > 0 {
+		return nil, FieldErrorf(field, "is refused: %s", warnings[0])
+	}
 	if t.FirstPlaceholder() == "" {
 		return nil, FieldErrorf(field, "must have a placeholder such as {data.id}: %s is the same for all requests", text.Abridge(source))
 	}
@@ -116,6 +119,27 @@ func (h *Hook) Gate(run *engine.Run, input template.Input) {
 		run.Gates = append(run.Gates, gate.Gate{ID: gate.NewID(gate.Rate, h.Name, value), Kind: gate.Rate, Most: h.gates.rate.Runs,
 			Per: h.gates.rate.Per})
 	}
+}
+
+// WithoutValue says what becomes of a request that has no value for what tells chats, events or senders apart.
+func (h *Hook) WithoutValue(input template.Input) (found []string) {
+	if parts := h.ChatTemplate.Segments(input, nil); slices.ContainsFunc(parts, func(s template.Segment) bool { return s.Missing }) {
+		found = append(found, bothNames("chatId")+" has no value in this request: all such requests share one chat")
+	}
+	lacks := func(t *template.Template) bool {
+		if t == nil {
+			return false
+		}
+		value, err := t.Strict(input, maxGateValue)
+		return err != nil || value == ""
+	}
+	if lacks(h.gates.once) {
+		found = append(found, "once has no value in this request: it starts a run, whatever came before")
+	}
+	if lacks(h.gates.rateBy) {
+		found = append(found, bothNames("rateBy")+" has no value in this request: all such requests count together")
+	}
+	return found
 }
 
 // warningsAboutOverlap looks for an overlap that never is.

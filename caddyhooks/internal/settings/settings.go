@@ -91,6 +91,12 @@ var AllSettings = []Setting{
 		equal:    sameSecrets,
 		show:     func(tokens Secrets) any { return tokens.masked() },
 		unmask:   unmaskTokens,
+		check: func(tokens Secrets, _ *Rules) error {
+			if slices.ContainsFunc(tokens, beginsWithBearer) {
+				return errors.New("must not begin with the word Bearer: leave it out, callers send it before the token")
+			}
+			return nil
+		},
 	},
 	SettingOf[*int]{
 		name: "defaultTimeoutSeconds", directive: "default_timeout",

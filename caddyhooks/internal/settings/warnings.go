@@ -90,24 +90,7 @@ func (m *Mapping) FindWarnings() []string {
 	if m.Message != "" && m.MessageTemplate == "" {
 		found = append(found, "message is ignored: the text for the agent is messageTemplate")
 	}
-	templates := []struct{ name, text string }{{"messageTemplate", m.MessageTemplate}, {"chatId", m.ChatID}}
-	if m.Deliver {
-		templates = append(templates, struct{ name, text string }{"to", m.To})
-	}
-	for _, field := range templates {
-		if braces, meant := template.DoubleBraces(field.text); braces != "" {
-			found = append(found, fmt.Sprintf("%s has %s, which is not replaced: write %s", bothNames(field.name), braces,
-				cmp.Or(meant, "a path in one pair of braces, such as {issue.title}")))
-		}
-		if open := template.UnclosedBrace(field.text); open != "" {
-			found = append(found, fmt.Sprintf("%s has a brace without its end: %s is not replaced; write %s}", bothNames(field.name), open, open))
-		}
-		if parsed, err := template.Parse(field.text); err == nil {
-			for _, warning := range append(parsed.Warnings(), m.warningsAboutSources(parsed)...) {
-				found = append(found, bothNames(field.name)+": "+warning)
-			}
-		}
-	}
+	found = append(found, m.warningsAboutTemplates()...)
 	for _, field := range []struct{ name, text string }{
 		{"respondBody", m.RespondBody}, {"callbackUrl", m.CallbackURL}, {"metadata", string(m.Metadata)},
 	} {

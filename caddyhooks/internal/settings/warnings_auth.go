@@ -40,6 +40,10 @@ func (m *Mapping) warningsAboutAuth() (found []string) {
 			found = append(found, fmt.Sprintf("%s has fewer than %d characters and can be guessed: use a long random one, for example from: "+
 				"openssl rand -hex 32", whichOf(bothNames("authSecret"), m.AuthSecret, isShortToken), minToken))
 		}
+		if slices.ContainsFunc(m.AuthSecret, beginsWithBearer) {
+			found = append(found, whichOf(bothNames("authSecret"), m.AuthSecret, beginsWithBearer)+" begins with the word Bearer: leave it out, "+
+				"callers send it before the token")
+		}
 	case "stripe":
 		if slices.ContainsFunc(m.AuthSecret, likeStripeKey.MatchString) {
 			found = append(found, bothNames("authSecret")+" reads like an API key: use the signing secret of the endpoint, which begins with whsec_")
@@ -63,6 +67,12 @@ func (m *Mapping) warningsAboutAuth() (found []string) {
 var likeStripeKey = regexp.MustCompile(`^(sk|rk|pk)_(live|test)_`)
 
 func hasOuterSpace(secret string) bool { return secret != strings.TrimSpace(secret) }
+
+// beginsWithBearer reports whether a token was copied with the word that stands before it in a header.
+func beginsWithBearer(secret string) bool {
+	first, _, _ := strings.Cut(strings.TrimSpace(secret), " ")
+	return strings.EqualFold(first, "Bearer")
+}
 
 // isShortToken passes over secrets from elsewhere, whose length is not known here.
 func isShortToken(secret string) bool {

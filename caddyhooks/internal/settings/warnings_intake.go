@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/template"
@@ -43,6 +44,36 @@ func (m *Mapping) warningsAboutIntake() (found []string) {
 	if each.Single() {
 		found = append(found, fmt.Sprintf("each %s leads to one place, so a request is one run: write %[1]s[*] for a run of each item",
 			text.Abridge(m.Each)))
+	}
+	return found
+}
+
+// warningsAboutTemplates looks for mistakes in all templates of a mapping.
+func (m *Mapping) warningsAboutTemplates() (found []string) {
+	type field struct{ name, text string }
+	templates := []field{{"messageTemplate", m.MessageTemplate}, {"chatId", m.ChatID}, {"once", m.Once}, {"rateBy", m.RateBy}}
+	if m.Deliver {
+		templates = append(templates, field{"to", m.To})
+	}
+	for _, b := range m.Budgets {
+		templates = append(templates, field{"budgets", b.By})
+	}
+	for _, a := range m.Ask {
+		templates = append(templates, field{"ask", a.First})
+	}
+	for _, field := range templates {
+		if braces, meant := template.DoubleBraces(field.text); braces != "" {
+			found = append(found, fmt.Sprintf("%s has %s, which is not replaced: write %s", bothNames(field.name), braces,
+				cmp.Or(meant, "a path in one pair of braces, such as {issue.title}")))
+		}
+		if open := template.UnclosedBrace(field.text); open != "" {
+			found = append(found, fmt.Sprintf("%s has a brace without its end: %s is not replaced; write %s}", bothNames(field.name), open, open))
+		}
+		if parsed, err := template.Parse(field.text); err == nil {
+			for _, warning := range append(parsed.Warnings(), m.warningsAboutSources(parsed)...) {
+				found = append(found, bothNames(field.name)+": "+warning)
+			}
+		}
 	}
 	return found
 }

@@ -102,6 +102,24 @@ func TestWarnings(t *testing.T) {
 		},
 
 		{
+			name: "what tells events, senders and spenders apart",
+			settings: hook(Mapping{Action: engine.Agent, AuthMode: "github", Once: "{{data.id}} {b}", RateByLimit: "2/1h", RateBy: "{a | upper} {@header.Authorization}",
+				Budgets: []Budget{{Limit: "$5/24h", By: "{a} {source"}}, Ask: []Ask{{Before: "run", First: "{@header.Cookie}"}}}),
+			want: []string{
+				"hook a: once has {{data.id}}, which is not replaced: write {data.id}",
+				"hook a: rateBy (rate in a Caddyfile): {a | upper} is not replaced: there is no pipe upper; there are truncate, default, join, json and indent",
+				"hook a: rateBy (rate in a Caddyfile): {@header.Authorization} is always missing: the header may carry a secret",
+				"hook a: budgets (budget in a Caddyfile) has a brace without its end: {source is not replaced; write {source}",
+				"hook a: ask: {@header.Cookie} is always missing: the header may carry a secret",
+			},
+		},
+
+		{
+			name: "a token with the word that stands before it", settings: hook(Mapping{AuthMode: "token", AuthSecret: Secrets{long, "bearer " + long}}),
+			want: []string{"hook a: authSecret (auth in a Caddyfile) 2 of 2 begins with the word Bearer: leave it out, callers send it before the token"},
+		},
+
+		{
 			name: "conditions, each and sources",
 			settings: hook(Mapping{AuthMode: "github", Each: "$.alerts[*]", Only: []string{"header X-GitHub-Event issues push", "header X ~ ^a", "query token"},
 				MessageTemplate: "{@root.a} {@header.X-GitHub-Event}"}),
