@@ -119,10 +119,10 @@ func (s *session) noteUnknownHooks(wanted string) {
 }
 
 // noteUnknownRunners is noteUnknownHooks for runners.
-func (s *session) noteUnknownRunners(wanted string) { s.noteUnknown("runner", wanted, s.runners) }
+func noteUnknownRunners(s *session, wanted string) { s.noteUnknown("runner", wanted, s.runners) }
 
 // noteUnknownChannel says that there is no such channel.
-func (s *session) noteUnknownChannel(wanted string) { s.noteUnknown("channel", wanted, s.channels) }
+func noteUnknownChannel(s *session, wanted string) { s.noteUnknown("channel", wanted, s.channels) }
 
 func (s *session) noteUnknown(kind, wanted string, find func() ([]named, error), names ...string) {
 	if wanted == "" {

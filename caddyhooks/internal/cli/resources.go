@@ -42,7 +42,7 @@ var (
 		{flag: "hook", parameter: "hook", usage: "only runs of this hook, or of several with commas between them",
 			complete: flags.CompleteSeveral(completeAllHooks), noteUnknown: (*session).noteUnknownHooks},
 		{flag: "runner", parameter: "runner", usage: "only runs of this runner, or of several with commas between them",
-			complete: flags.CompleteSeveral(completeRunners), noteUnknown: (*session).noteUnknownRunners},
+			complete: flags.CompleteSeveral(completeRunners), noteUnknown: noteUnknownRunners},
 		{flag: "chat", parameter: "chatId", usage: "only runs of this chat", complete: chats.complete()},
 		sinceFilter, untilFilter,
 		{flag: "search", parameter: "q", usage: "only runs with this id or its beginning, of this sender's request id, or with these words",
@@ -74,7 +74,7 @@ var (
 	targetFilters = []filter{
 		{flag: "host", parameter: "host", usage: "only callbacks to this host", complete: cobra.NoFileCompletions},
 		{flag: "channel", parameter: "channel", usage: "only messages to this channel", complete: completeChannels,
-			noteUnknown: (*session).noteUnknownChannel},
+			noteUnknown: noteUnknownChannel},
 	}
 
 	bulkActions = resource[api.Bulk]{

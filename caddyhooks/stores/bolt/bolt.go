@@ -22,6 +22,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/counts"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/storefile"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
 )
 
@@ -224,7 +225,7 @@ func (d *Database) Size(context.Context) (int64, error) {
 }
 
 // Space is that of the file system of the file.
-func (d *Database) Space() (free, total uint64, err error) { return spaceAt(d.file.Name()) }
+func (d *Database) Space() (free, total uint64, err error) { return storefile.SpaceAt(d.file.Name()) }
 
 // OnCommit registers callback, which is called after each transaction.
 func (d *Database) OnCommit(callback func(changes int, took time.Duration)) {

@@ -1,4 +1,4 @@
-package bolt
+package storefile
 
 import (
 	"path/filepath"
@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// spaceAt is how many bytes the file system of a file has, and how many are free for this process.
-func spaceAt(path string) (free, total uint64, err error) {
+// SpaceAt is how many bytes the file system of a file has, and how many are free for this process.
+func SpaceAt(path string) (free, total uint64, err error) {
 	dir, err := windows.UTF16PtrFromString(filepath.Dir(path))
 	if err != nil {
 		return 0, 0, err

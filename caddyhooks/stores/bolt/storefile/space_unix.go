@@ -1,11 +1,11 @@
 //go:build unix
 
-package bolt
+package storefile
 
 import "golang.org/x/sys/unix"
 
-// spaceAt is how many bytes the file system of a file has, and how many are free for this process.
-func spaceAt(path string) (free, total uint64, err error) {
+// SpaceAt is how many bytes the file system of a file has, and how many are free for this process.
+func SpaceAt(path string) (free, total uint64, err error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(path, &fs); err != nil {
 		return 0, 0, err
