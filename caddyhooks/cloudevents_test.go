@@ -228,6 +228,25 @@ func TestCloudEventsAreConsentedTo(t *testing.T) {
 	}
 }
 
+// In binary mode the attributes of an event are headers, and so may be the secret of its sender.
+func TestASecretIsNoAttributeOfACloudEvent(t *testing.T) {
+	rn := hookstest.StartRunner(t, nil)
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, `hook a {
+		action agent
+		auth token s3cret-of-the-sender {
+			header Ce-Token
+		}
+		body cloudevents
+		template "{$} {token}"
+	}`))
+	resp := s.Request("POST", "/api/hooks/a", `{"n":1}`, append(eventHeaders("1", 1), "Ce-Token", "s3cret-of-the-sender")...)
+	resp.WantNew(t, 202)
+	if message := rn.Next().Text("message"); strings.Contains(message, "s3cret") || !strings.Contains(message, "order.paid") ||
+		!strings.HasSuffix(message, " <missing>") {
+		t.Errorf("the agent is told %s", message)
+	}
+}
+
 func TestPreviewOfCloudEvents(t *testing.T) {
 	t.Setenv("HOOKS_TOKEN", hookstest.Token)
 	s := hookstest.StartSite(t, `hooks {

@@ -40,6 +40,10 @@ func TestOnce(t *testing.T) {
 		hook waking {
 			template "{n}"
 			once "{id}"
+		}
+		hook pair {
+			action agent
+			once "{repo}{id}"
 		}`)
 	s := hookstest.StartSite(t, config)
 	post := func(hook, body string, headers ...string) hookstest.Response {
@@ -81,6 +85,13 @@ func TestOnce(t *testing.T) {
 	}
 	wantRuns(t, s, "waking", 1)
 
+	// Values are compared one by one: one text could be made of several in many ways.
+	post("pair", `{"repo":"web1","id":2}`).WantNew(t, 202)
+	post("pair", `{"repo":"web","id":12}`).WantNew(t, 202)
+	post("pair", `{"repo":"a-b","id":"c"}`).WantNew(t, 202)
+	post("pair", `{"repo":"a","id":"b-c"}`).WantNew(t, 202)
+	wantRuns(t, s, "pair", 4)
+
 	// Items that were there are left out, and do not count for the rate.
 	if runs := runIDs(t, post("items", `{"items":[{"id":"a"},{"id":"b"},{"id":"a"}]}`)); len(runs) != 2 {
 		t.Fatalf("three items, two of them alike, made %v", runs)
@@ -98,6 +109,10 @@ func TestOnce(t *testing.T) {
 		t.Errorf("a repeated request over the rate is answered %d %s", again.Status, again.Body)
 	}
 	wantRuns(t, s, "items", 5)
+
+	// Under another template, a value is another one.
+	s.Restart(strings.Replace(config, `once "{id}" 7d`, `once "{n}" 7d`, 1))
+	post("plain", `{"id":"new","n":"a"}`).WantNew(t, 202)
 }
 
 // An event is ignored while a run of its hook and chat has not ended, and no longer.

@@ -17,6 +17,7 @@ type freshClaim struct {
 	cancelWords uint64
 	probe       *runnerstate.Probe // if this run is to find out whether its runner is back
 	left        bool               // its hook has room for another turn
+	next        *freshClaim        // that was claimed in its place; also if what comes after that panics
 }
 
 // claiming is a question for claims, with what the engine knows before it asks.

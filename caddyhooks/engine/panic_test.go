@@ -3,13 +3,16 @@ package engine_test
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/budget"
 )
 
 func TestStackOfAPanicIsAFieldOfItsOwn(t *testing.T) {
@@ -38,6 +41,37 @@ func TestStackOfAPanicIsAFieldOfItsOwn(t *testing.T) {
 			if stack, _ := fields["stack"].(string); !strings.Contains(stack, "panic_test.go") {
 				t.Errorf("the stack is %q", stack)
 			}
+		}
+	})
+}
+
+// firstPanics is an announcer that panics at the first end.
+type firstPanics struct{ ends atomic.Int32 }
+
+func (a *firstPanics) RunEnded(*engine.Run, engine.Outcome, time.Duration) {
+	if a.ends.Add(1) == 1 {
+		panic("out of order")
+	}
+}
+func (*firstPanics) DeliveryDead(*engine.Delivery) {}
+func (*firstPanics) BudgetReached(*budget.State)   {}
+
+// The run that is claimed together with the end of another one is carried out, whatever happens after that.
+func TestAPanicAfterAnEndLosesNoClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		announcer := new(firstPanics)
+		c := config(runnerFunc(func(ctx context.Context, turn engine.Turn) (engine.Reply, error) {
+			time.Sleep(time.Millisecond)
+			return echo(ctx, turn)
+		}))
+		c.Announcer, c.Workers = announcer, 1
+		e := start(t, c)
+		for _, chat := range []string{"a", "b", "c"} {
+			submit(t, e, newRun(chat, "hello"))
+		}
+		time.Sleep(time.Second) // a lease is longer
+		if n := announcer.ends.Load(); n != 3 {
+			t.Errorf("%d of 3 runs have ended", n)
 		}
 	})
 }

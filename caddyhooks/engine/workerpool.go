@@ -93,10 +93,8 @@ func (p *workerPool) startWorkers() (wait time.Duration) {
 
 // work carries out a run, and then what else can be claimed.
 func (p *workerPool) work(claim *freshClaim) {
-	for claim != nil {
-		var next *freshClaim
-		p.protect("carrying out a run", func() { next = p.carryOut(p.config(), claim) })
-		claim = next
+	for ; claim != nil; claim = claim.next {
+		p.protect("carrying out a run", func() { p.carryOut(p.config(), claim) })
 	}
 	p.mu.Lock()
 	p.active--
@@ -104,8 +102,8 @@ func (p *workerPool) work(claim *freshClaim) {
 	signal(p.free)
 }
 
-// carryOut brings a claimed run to its end, and returns the run that was claimed in its place, if any.
-func (p *workerPool) carryOut(config *Config, fresh *freshClaim) (next *freshClaim) {
+// carryOut brings a claimed run to its end.
+func (p *workerPool) carryOut(config *Config, fresh *freshClaim) {
 	claim, run := fresh.Claim, fresh.Run
 	start := time.Now()
 	ctx, cancel := context.WithCancelCause(p.base)
@@ -128,12 +126,8 @@ func (p *workerPool) carryOut(config *Config, fresh *freshClaim) (next *freshCla
 		_ = p.leases.renew()
 		p.turns.awaitEarlier(ctx, turn)
 	}
-	if errors.Is(context.Cause(ctx), ErrClaimLost) {
-		return nil
-	}
-
-	if p.expireFolded(claim) {
-		return nil
+	if errors.Is(context.Cause(ctx), ErrClaimLost) || p.expireFolded(claim) {
+		return
 	}
 	outcome, hopeless := p.hopelessOutcome(config, claim)
 	chat := p.chatOf(config, run)
@@ -164,12 +158,12 @@ func (p *workerPool) carryOut(config *Config, fresh *freshClaim) (next *freshCla
 	}
 	if err != nil && errors.Is(context.Cause(ctx), ErrClaimLost) {
 		config.Log.Warn("turn cancelled; another node may have the run", zap.String("run_id", run.ID))
-		return nil
+		return
 	}
 	if errors.Is(err, ErrStopping) && !p.onlyForCallerHere(claim) {
 		p.ends.putBack(claim, End{Requeue: true, Session: chat.session(), Spent: p.spent(a)})
 		p.turns.tell(run.ID, outcome)
-		return nil
+		return
 	}
 	end, goesBack := v.end(config, run)
 	if !goesBack {
@@ -181,7 +175,7 @@ func (p *workerPool) carryOut(config *Config, fresh *freshClaim) (next *freshCla
 	}
 	if goesBack {
 		end.Session, end.Spent = chat.session(), p.spent(a)
-		next, err := p.storeEnd(config, fresh, end)
+		err := p.storeEnd(config, fresh, end)
 		switch {
 		case err == nil:
 			v.log(config, claim)
@@ -197,7 +191,7 @@ func (p *workerPool) carryOut(config *Config, fresh *freshClaim) (next *freshCla
 				_ = p.ends.cancel(run, cancelledOutcome("The run was cancelled.", cancelled.by)) // a store that fails is in the log
 			}
 		}
-		return next
+		return
 	}
 	a.holdBack(&outcome)
 	end = p.ends.newEnd(claim.runs(), outcome)
@@ -207,15 +201,15 @@ func (p *workerPool) carryOut(config *Config, fresh *freshClaim) (next *freshCla
 	}
 	end.Unstarted, end.Steps, end.Session = hopeless || v.unstarted, steps.SoFar(), chat.session()
 	end.Spent = p.spent(a)
-	next, storeErr := p.storeEnd(config, fresh, end)
+	storeErr := p.storeEnd(config, fresh, end)
 	if errors.Is(storeErr, ErrClaimLost) {
 		config.Log.Warn("run outcome dropped; another node has the run", zap.String("run_id", run.ID))
-		return nil
+		return
 	}
 	if storeErr != nil {
 		config.Log.Error("run end not stored; the run will restart",
 			zap.String("run_id", run.ID), zap.String("status", string(outcome.Status)), zap.Error(storeErr))
-		return nil
+		return
 	}
 	took := time.Since(start)
 	if end.Unstarted {
@@ -231,7 +225,6 @@ func (p *workerPool) carryOut(config *Config, fresh *freshClaim) (next *freshCla
 		}
 	}
 	p.ends.concludeAll(claim, end, ending{took: took, attempts: attempts, err: err})
-	return next
 }
 
 // onlyForCallerHere reports whether nobody would be told about a run when this engine has stopped.
@@ -270,18 +263,18 @@ func (p *workerPool) callerGoneOutcome() Outcome {
 }
 
 // storeEnd stores the end of a turn, and claims another run.
-func (p *workerPool) storeEnd(config *Config, ended *freshClaim, end End) (next *freshClaim, err error) {
+func (p *workerPool) storeEnd(config *Config, ended *freshClaim, end End) error {
 	claim := ended.Claim
 	p.leave(ended)
 	kind := writeEnd
 	if end.Requeue {
 		kind = writeBack
 	}
-	err = p.store.insist(config, kind, claim.Run.ID, func(ctx context.Context) error {
+	err := p.store.insist(config, kind, claim.Run.ID, func(ctx context.Context) error {
 		asked := p.claiming(p.another())
 		var claims []*Claim
 		var err error
-		defer func() { next = asked.gotOne(claims) }()
+		defer func() { ended.next = asked.gotOne(claims) }()
 		claims, err = p.store.Runs().End(ctx, claim, end, asked.batch)
 		switch {
 		case err == nil, errors.Is(err, ErrClaimLost), end.Requeue:
@@ -296,7 +289,7 @@ func (p *workerPool) storeEnd(config *Config, ended *freshClaim, end End) (next 
 		p.budgets.Changed(end.Spent)
 		p.workers.Go(func() { p.protect("looking at budgets", func() { p.noteSpent(config, claim.Run, &end) }) })
 	}
-	return next, err
+	return err
 }
 
 // resume lets runs start whose runner is back.

@@ -36,10 +36,14 @@ const MaxGates = 1_000_000
 // aloneTime is for how long a gate that lets one run pass at a time remembers it: longer than a run may take.
 const aloneTime = 32 * 24 * time.Hour
 
-// NewID is the id of a gate of a hook for a value, such as that of a template.
-func NewID(kind Kind, hook, value string) [32]byte {
-	b := binary.AppendUvarint([]byte{byte(kind)}, uint64(len(hook)))
-	return sha256.Sum256(append(append(b, hook...), value...))
+// NewID is the id of a gate of a hook for values, such as a template and what its placeholders stand for. Another list of values has
+// another id.
+func NewID(kind Kind, hook string, values ...string) [32]byte {
+	b := []byte{byte(kind)}
+	for _, text := range append([]string{hook}, values...) {
+		b = append(binary.AppendUvarint(b, uint64(len(text))), text...)
+	}
+	return sha256.Sum256(b)
 }
 
 // State is what is known about a gate. The zero value is a gate that nobody has passed.

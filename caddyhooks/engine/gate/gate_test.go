@@ -97,8 +97,9 @@ func TestRateSurvivesAClockThatIsSetBack(t *testing.T) {
 
 func TestGatesOfHooksAndValuesAreDifferent(t *testing.T) {
 	t.Parallel()
-	ids := map[[32]byte]bool{NewID(Once, "a", "bc"): true, NewID(Once, "ab", "c"): true, NewID(Rate, "a", "bc"): true, NewID(Once, "a", ""): true}
-	if len(ids) != 4 {
+	ids := map[[32]byte]bool{NewID(Once, "a", "bc"): true, NewID(Once, "ab", "c"): true, NewID(Rate, "a", "bc"): true, NewID(Once, "a", ""): true,
+		NewID(Once, "a", "b", "c"): true, NewID(Once, "a"): true, NewID(Once, "a", "", "bc"): true}
+	if len(ids) != 7 {
 		t.Errorf("%d ids", len(ids))
 	}
 }

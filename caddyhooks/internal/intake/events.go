@@ -3,6 +3,7 @@ package intake
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
@@ -14,12 +15,12 @@ import (
 
 // parseEvents reads the CloudEvents of a request. In a preview a payload without a content type is an event, or a batch if it is an array.
 func parseEvents(h *settings.Hook, req *Request, selected *strictjson.Selection, reserve func(bytes int) bool) (payload, error) {
-	header := req.Header
+	header := req.Header.Clone()
+	if header == nil {
+		header = make(http.Header)
+	}
+	maps.DeleteFunc(header, func(name string, _ []string) bool { return h.Hidden.Has(name) }) // a secret in Ce-Token is no attribute
 	if req.request == nil {
-		header = header.Clone()
-		if header == nil {
-			header = make(http.Header)
-		}
 		WithContentType(header, req.Body, h.Body)
 	}
 	read, err := cloudevents.Read(header, req.Body, selected, maxMatches, reserve)

@@ -104,8 +104,8 @@ func (g *gates) selectIn(selected *strictjson.Selection) {
 // count together.
 func (h *Hook) Gate(run *engine.Run, input template.Input) {
 	if h.gates.once != nil {
-		if value, err := h.gates.once.Strict(input, maxGateValue); err == nil && value != "" {
-			run.Gates = append(run.Gates, gate.Gate{ID: gate.NewID(gate.Once, h.Name, value), Kind: gate.Once, Per: h.gates.onceTime})
+		if values, ok := gateValues(h.gates.once, h.Once, input); ok {
+			run.Gates = append(run.Gates, gate.Gate{ID: gate.NewID(gate.Once, h.Name, values...), Kind: gate.Once, Per: h.gates.onceTime})
 		}
 	}
 	if !run.NewChat { // in which there is no other run
@@ -115,10 +115,21 @@ func (h *Hook) Gate(run *engine.Run, input template.Input) {
 		}
 	}
 	if h.gates.rateBy != nil {
-		value, _ := h.gates.rateBy.Strict(input, maxGateValue)
-		run.Gates = append(run.Gates, gate.Gate{ID: gate.NewID(gate.Rate, h.Name, value), Kind: gate.Rate, Most: h.gates.rate.Runs,
+		values, _ := gateValues(h.gates.rateBy, h.RateBy, input)
+		run.Gates = append(run.Gates, gate.Gate{ID: gate.NewID(gate.Rate, h.Name, values...), Kind: gate.Rate, Most: h.gates.rate.Runs,
 			Per: h.gates.rate.Per})
 	}
+}
+
+// gateValues are the source of a template and what its placeholders stand for: under another template, the same values are others. It
+// reports whether there is a value.
+func gateValues(t *template.Template, source string, input template.Input) (values []string, ok bool) {
+	values, err := t.StrictValues(input, maxGateValue)
+	ok = err == nil && slices.ContainsFunc(values, func(value string) bool { return value != "" })
+	if !ok {
+		values = nil
+	}
+	return append([]string{source}, values...), ok
 }
 
 // WithoutValue says what becomes of a request that has no value for what tells chats, events or senders apart.
@@ -130,8 +141,8 @@ func (h *Hook) WithoutValue(input template.Input) (found []string) {
 		if t == nil {
 			return false
 		}
-		value, err := t.Strict(input, maxGateValue)
-		return err != nil || value == ""
+		_, ok := gateValues(t, "", input)
+		return !ok
 	}
 	if lacks(h.gates.once) {
 		found = append(found, "once has no value in this request: it starts a run, whatever came before")

@@ -8,12 +8,29 @@ import (
 // Strict returns the text of a template that names something, such as a chat: each placeholder must have a value that is a text or a
 // number, and the whole has at most so many bytes. Values are inserted as they are. The error is a *StrictError.
 func (t *Template) Strict(in Input, most int) (string, error) {
-	search := search{body: in.Body, steps: messageLimits.steps}
+	values, err := t.StrictValues(in, most)
+	if err != nil {
+		return "", err
+	}
 	out := make([]byte, 0, 64)
+	for i := range t.parts {
+		if text := t.parts[i].text; text != "" {
+			out = append(out, text...)
+			continue
+		}
+		out, values = append(out, values[0]...), values[1:]
+	}
+	return string(out), nil
+}
+
+// StrictValues returns the values of the placeholders, each by itself: in one text, nobody can tell where a value ends.
+func (t *Template) StrictValues(in Input, most int) (values []string, err error) {
+	search := search{body: in.Body, steps: messageLimits.steps}
+	size := 0
 	for i := range t.parts {
 		p := t.parts[i]
 		if p.text != "" {
-			out = append(out, p.text...)
+			size += len(p.text)
 			continue
 		}
 		if p.extra == nil {
@@ -36,14 +53,15 @@ func (t *Template) Strict(in Input, most int) (string, error) {
 			problem = "is " + kindOf(v.value) + ", and must be a text or a number"
 		}
 		if problem != "" {
-			return "", &StrictError{abridged(p.placeholder), problem}
+			return nil, &StrictError{abridged(p.placeholder), problem}
 		}
-		out = append(out, text...)
+		size += len(text)
+		values = append(values, text)
 	}
-	if len(out) > most {
-		return "", &StrictError{abridged(t.source), fmt.Sprintf("is longer than %d bytes", most)}
+	if size > most {
+		return nil, &StrictError{abridged(t.source), fmt.Sprintf("is longer than %d bytes", most)}
 	}
-	return string(out), nil
+	return values, nil
 }
 
 // StrictError says which placeholder of a template cannot be used, and why.

@@ -27,10 +27,11 @@ var keySizes = map[string]int{
 	string(byChatBucket):    segmentPrefixSize + digestSize + len(uuid.UUID{}),
 	string(chatsBucket):     chatKeySize,
 
-	string(questionsBucket): len(uuid.UUID{}) + 1,
-	string(askedBucket):     len(uuid.UUID{}),
-	string(gates.Bucket):    gates.KeySize,
-	string(openBucket):      len(local.OpenKey{}),
+	string(questionsBucket):  len(uuid.UUID{}) + 1,
+	string(askedBucket):      len(uuid.UUID{}),
+	string(gates.Bucket):     gates.KeySize,
+	string(gates.AgesBucket): gates.AgesKeySize,
+	string(openBucket):       len(local.OpenKey{}),
 
 	string(newRunsBucket):     8,
 	string(chatsByTimeBucket): len(uuid.UUID{}),

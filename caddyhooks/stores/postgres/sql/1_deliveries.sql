@@ -567,8 +567,8 @@ END $$;
 CREATE FUNCTION held_runs_1(p_runs uuid[], p_before timestamptz) RETURNS SETOF uuid LANGUAGE plpgsql AS $$
 BEGIN
 	PERFORM FROM delivery d WHERE d.run = ANY (p_runs) AND d.status <> 'pending' ORDER BY d.run, d.index FOR UPDATE;
-	RETURN QUERY SELECT r FROM unnest(p_runs) r WHERE EXISTS (
-		SELECT FROM delivery d WHERE d.run = r AND (d.status = 'pending' OR d.status = 'dead' AND d.tried_at > p_before));
+	RETURN QUERY SELECT r FROM unnest(p_runs) r CROSS JOIN LATERAL (
+		SELECT FROM delivery d WHERE d.run = r AND (d.status = 'pending' OR d.status = 'dead' AND d.tried_at > p_before) LIMIT 1) d;
 END $$;
 
 -- Forgets the deliveries of runs, and hosts that had none for an hour. It returns how many deliveries had been given up; the caller counts them.

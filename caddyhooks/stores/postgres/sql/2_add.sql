@@ -74,7 +74,9 @@ BEGIN
 					ON CONFLICT (id) DO NOTHING;
 				GET DIAGNOSTICS n_keys = ROW_COUNT;
 			END IF;
-			PERFORM pg_advisory_xact_lock_shared(l.number) FROM (SELECT DISTINCT chat_lock_1(c) AS number FROM unnest(p_places) c ORDER BY 1) l;
+			IF n_keys = cardinality(p_key_ids) THEN -- or add_runs_1 waits for keys, which come before chats
+				PERFORM pg_advisory_xact_lock_shared(l.number) FROM (SELECT DISTINCT chat_lock_1(c) AS number FROM unnest(p_places) c ORDER BY 1) l;
+			END IF;
 			SELECT array_agg(h.waits IS NOT NULL), p_chat_limit > 0 AND bool_or(c.n > p_chat_limit - coalesce(h.waits::int, 0) - w.n)
 					OR p_queue_limit > 0 AND (SELECT coalesce(sum(f.queued), 0) FROM counter f) + accepted > p_queue_limit
 				INTO headed, crowded
