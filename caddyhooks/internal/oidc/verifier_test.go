@@ -153,6 +153,7 @@ func TestForgedTokensAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	wantVerdict(t, "the good one, with which keys are fetched", send(v, good, time.Now()), "accepted")
 	altered := strings.Replace(string(claims), "octo/shop", "octo/evil", 1)
 	for what, test := range map[string]struct {
 		token string
