@@ -381,7 +381,9 @@ func TestTroubleshootingQuotesTheProgram(t *testing.T) {
 		for _, row := range tableRows(t, section) {
 			for _, part := range variablePart.Split(row[column], -1) {
 				found++
-				if !strings.Contains(program, strings.TrimSpace(part)) {
+				part = strings.TrimSpace(part)
+				asReason := strings.ToLower(part[:min(1, len(part))]) + part[min(1, len(part)):] // an answer may begin with one
+				if !strings.Contains(program, part) && !strings.Contains(program, asReason) {
 					t.Errorf("%s: the program does not say %q", section, part)
 				}
 			}
