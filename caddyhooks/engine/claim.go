@@ -127,10 +127,13 @@ func (p *workerPool) claim(n int) (fresh []*freshClaim, wait time.Duration) {
 	return fresh, wait
 }
 
-// add stores runs. If a worker is free it claims one in the same step, most often the one that is stored.
+// add stores runs. If a worker is free it claims one in the same step, most often the one that is stored. Not so while others add runs: they
+// share the steps of the store, and for each of them to claim by itself takes longer than to claim all in the next step.
 func (p *workerPool) add(ctx context.Context, runs []*Run, terms Terms) (err error) {
 	store, ok := p.store.Runs().(ClaimingRuns)
-	if !ok || terms.Refuse != nil || !p.takeWorker() {
+	isAlone := p.adding.Add(1) == 1
+	defer p.adding.Add(-1)
+	if !ok || !isAlone || terms.Refuse != nil || !p.takeWorker() {
 		return p.store.Runs().AddAll(ctx, runs, terms)
 	}
 	asked := p.claiming(1, runs...)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -27,6 +28,7 @@ type workerPool struct {
 	hooks   starts.HookWorkers
 	free    chan struct{} // a worker has gone, or there may be work for a new one
 	workers sync.WaitGroup
+	adding  atomic.Int32 // calls of add that are under way
 
 	mu     sync.Mutex
 	active int  // workers that have a run, or are about to get one

@@ -86,13 +86,10 @@ type addition struct {
 	wanted  *turnover     // the claims that it asks for, nil for none
 	looks   int           // how often it was decided on by gates that had changed
 	err     error         // the answer
-
-	mayBeClaimed bool
 }
 
 func newAddition(runs []*engine.Run, terms engine.Terms) (*addition, error) {
-	a := &addition{asked: make([]engine.Run, len(runs)), encoded: make([]string, len(runs)), terms: terms,
-		mayBeClaimed: mayBeClaimed(runs, terms)}
+	a := &addition{asked: make([]engine.Run, len(runs)), encoded: make([]string, len(runs)), terms: terms}
 	for i, run := range runs {
 		a.asked[i] = *run
 		a.size += len(run.Message) + len(run.Metadata) + len(run.Schema)
@@ -152,7 +149,6 @@ func (a *adding) addAll(ctx context.Context, batch []*addition) error {
 // takeTogether takes the first of some requests, and others that go to the database with it.
 func takeTogether(batch []*addition) (together, rest []*addition) {
 	runs, size, gates := 0, 0, 0
-	claims, may := false, true // one wants claims, and all may be claimed
 	chats := make(map[string]struct{}, len(batch))
 	for _, a := range batch {
 		more := 0
@@ -162,13 +158,11 @@ func takeTogether(batch []*addition) (together, rest []*addition) {
 			}
 			more += len(a.asked[i].Gates)
 		}
-		claimsToo, mayToo := claims || a.wanted != nil, may && a.mayBeClaimed
-		if len(together) > 0 && (!a.goesWith(together[0]) || claimsToo && !mayToo || runs+len(a.asked) > mostRuns ||
-			size+a.size > mostBytes || len(chats)+gates+more > mostChats) {
+		if len(together) > 0 && (!a.goesWith(together[0]) || runs+len(a.asked) > mostRuns || size+a.size > mostBytes ||
+			len(chats)+gates+more > mostChats) {
 			rest = append(rest, a)
 			continue
 		}
-		claims, may = claimsToo, mayToo
 		together, runs, size = append(together, a), runs+len(a.asked), size+a.size
 		for i := range a.asked {
 			chats[a.asked[i].ChatID] = struct{}{}
@@ -229,14 +223,14 @@ func (a *adding) call(ctx context.Context, together []*addition) ([]*addition, e
 				return nil, err
 			}
 		}
-		answer, asks := newAnswer(together), newAddAsks(together)
-		var claimed *turnoverAnswer
+		answer := newAnswer(together)
+		var claimed *turnoverAnswer // of a lone request: if several go together, the next end claims their runs with less work
 		asked := time.Now()
 		switch arguments := a.arguments(together, made, off); {
 		case gates != nil:
 			err = a.on(addCalls).query(ctx, answer.read, addGatedStatement, append(gates.arguments(together), arguments...)...)
-		case len(asks.most) == 1 && !asks.bounded:
-			claimed, err = a.askWithClaims(ctx, together, asks, arguments)
+		case len(together) == 1 && together[0].wanted != nil:
+			claimed, err = a.askWithClaims(ctx, together[0], arguments)
 			answer = claimed.added
 		default:
 			err = a.on(addCalls).query(ctx, answer.read, addStatement, arguments...)
@@ -252,7 +246,7 @@ func (a *adding) call(ctx context.Context, together []*addition) ([]*addition, e
 		}
 		answer.tell()
 		if claimed != nil {
-			a.give(ctx, together, asks, claimed)
+			a.give(ctx, together[0], claimed)
 		}
 		if answer.ready {
 			a.watch.tellClaimable()

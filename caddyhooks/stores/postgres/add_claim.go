@@ -12,10 +12,10 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/codec"
 )
 
-// AddAndClaim accepts a request and claims its runs in one transaction, which it shares with requests that come at the same time. It claims
-// none if others are ready, if it would have to choose among them, or if the request is none of those that mayBeClaimed reports.
+// AddAndClaim accepts a request and claims its runs in one transaction. It claims none if others are ready, if it would have to choose among
+// them, if other requests come at the same time, or if the request is none of those that mayBeClaimed reports.
 func (r *runs) AddAndClaim(ctx context.Context, runs []*engine.Run, terms engine.Terms, batch engine.Batch) ([]*engine.Claim, error) {
-	if batch.Max <= 0 || !mayBeClaimed(runs, terms) || newNames(runs).isBounded(batch) {
+	if batch.Max <= 0 || !mayBeClaimed(runs, terms) || isBounded(runs, batch) {
 		return nil, r.add(ctx, runs, terms, nil)
 	}
 	wanted := &turnover{next: batch}
@@ -26,7 +26,7 @@ func (r *runs) AddAndClaim(ctx context.Context, runs []*engine.Run, terms engine
 	return wanted.claims, nil
 }
 
-// mayBeClaimed reports whether add_and_claim_2 claims runs of such a request. Others, with it in one call, would keep it from that.
+// mayBeClaimed reports whether add_and_claim_2 claims runs of such a request.
 func mayBeClaimed(runs []*engine.Run, terms engine.Terms) bool {
 	return terms.Refuse == nil && !local.HasGates(runs) &&
 		!slices.ContainsFunc(runs, func(run *engine.Run) bool { return run.AgainOf != "" || run.Fold.IsSet() && !run.Sync })
@@ -35,97 +35,45 @@ func mayBeClaimed(runs []*engine.Run, terms engine.Terms) bool {
 // addAndClaimStatement accepts requests and claims runs for them.
 var addAndClaimStatement = callStatement("add_and_claim_2", 7+addParameters)
 
-// newAddAsks gathers what requests ask for, without bounds that concern none of them.
-func newAddAsks(together []*addition) *asks {
-	asks, names := newAsks(nil), newNames(nil)
-	for _, one := range together {
-		for i := range one.asked {
-			names.add(&one.asked[i])
+// leftOut are the runners and hooks whose runs may not be claimed.
+func leftOut(batch *engine.Batch) (runners, hooks []string) {
+	for _, bound := range batch.Bounds {
+		if bound.AtMost <= 0 {
+			runners, hooks = append(runners, bound.Runners...), append(hooks, bound.Hooks...)
 		}
 	}
-	for _, one := range together {
-		if one.wanted != nil {
-			asks.ask(one.wanted, names.concerning(one.wanted.next))
-		}
-	}
-	return asks
+	return escapeAll(runners), escapeAll(hooks)
 }
 
-// leftOut are the runners and hooks whose runs none of the requests may claim. There are none if the requests differ in that.
-func leftOut(together []*addition) (runners, hooks []string) {
-	var calls []*turnover
-	for _, one := range together {
-		if one.wanted != nil {
-			calls = append(calls, one.wanted)
-		}
+// escapeAll escapes names as the database has them, into a list of their own.
+func escapeAll(names []string) []string {
+	escaped := make([]string, len(names))
+	for i, name := range names {
+		escaped[i] = codec.Escape(name)
 	}
-	asks := newAsks(calls)
-	if len(asks.most) != 1 {
-		return nil, nil
-	}
-	for i, name := range asks.names {
-		switch {
-		case asks.boundMost[asks.nameBound[i]-1] > 0:
-		case asks.nameIsHook[i]:
-			hooks = append(hooks, name)
-		default:
-			runners = append(runners, name)
-		}
-	}
-	return runners, hooks
+	return escaped
 }
 
-// names are those by which bounds may concern some runs.
-type names struct{ runners, hooks, chats map[string]struct{} }
-
-func newNames(runs []*engine.Run) *names {
-	n := &names{make(map[string]struct{}), make(map[string]struct{}), make(map[string]struct{})}
-	for _, run := range runs {
-		n.add(run)
-	}
-	return n
-}
-
-func (n *names) add(run *engine.Run) {
-	n.runners[run.Runner], n.hooks[run.Hook], n.chats[run.ChatID] = struct{}{}, struct{}{}, struct{}{}
-}
-
-// concerning is a batch with those of its bounds that concern the runs.
-func (n *names) concerning(batch engine.Batch) engine.Batch {
-	isIn := func(set map[string]struct{}) func(string) bool {
-		return func(name string) bool { _, ok := set[name]; return ok }
-	}
-	all := batch
-	batch.Bounds, batch.Without = nil, nil
-	for _, bound := range all.Bounds {
-		if slices.ContainsFunc(bound.Runners, isIn(n.runners)) || slices.ContainsFunc(bound.Hooks, isIn(n.hooks)) {
-			batch.Bounds = append(batch.Bounds, bound)
-		}
-	}
-	for _, chat := range all.Without {
-		if isIn(n.chats)(chat) {
-			batch.Without = append(batch.Without, chat)
-		}
-	}
-	return batch
-}
-
-// isBounded reports whether not all of the runs can be claimed.
-func (n *names) isBounded(batch engine.Batch) bool {
-	batch = n.concerning(batch)
+// isBounded reports whether a bound of the batch concerns some of the runs.
+func isBounded(runs []*engine.Run, batch engine.Batch) bool {
 	bounds, _ := binding(&batch)
-	return len(bounds)+len(batch.Without) > 0
+	return slices.ContainsFunc(runs, func(run *engine.Run) bool {
+		return slices.Contains(batch.Without, run.ChatID) || slices.ContainsFunc(bounds, func(bound engine.Bound) bool {
+			return slices.Contains(bound.Runners, run.Runner) || slices.Contains(bound.Hooks, run.Hook)
+		})
+	})
 }
 
-// askWithClaims has the database accept requests, whose arguments are those of addStatement, and claim runs for them.
-func (a *adding) askWithClaims(ctx context.Context, together []*addition, asks *asks, arguments []any) (*turnoverAnswer, error) {
+// askWithClaims has the database accept a request, whose arguments are those of addStatement, and claim runs for it.
+func (a *adding) askWithClaims(ctx context.Context, one *addition, arguments []any) (*turnoverAnswer, error) {
 	a.claimCall--
 	after, lapsed := a.claiming.behind.fromLately()
-	runners, hooks := leftOut(together)
+	batch := &one.wanted.next
+	runners, hooks := leftOut(batch)
 	answer := newTurnoverAnswer(0)
-	answer.added = newAnswer(together)
+	answer.added = newAnswer([]*addition{one})
 	err := a.on(addCalls).query(ctx, func(row pgx.Rows) error { return a.claiming.read(row, answer) }, addAndClaimStatement,
-		append([]any{a.claimCall, asks.most[0], asks.leases[0], after, lapsed, notNull(runners), notNull(hooks)}, arguments...)...)
+		append([]any{a.claimCall, batch.Max, batch.Lease.Seconds(), after, lapsed, runners, hooks}, arguments...)...)
 	if errors.Is(err, errAnswerUnknown) {
 		a.claiming.lostAdds.add(a.claimCall)
 		a.watch.tellClaimable() // whoever claims next undoes it
@@ -133,30 +81,24 @@ func (a *adding) askWithClaims(ctx context.Context, together []*addition, asks *
 	return answer, err
 }
 
-// give gives requests their claims. They have their other answers.
-func (a *adding) give(ctx context.Context, together []*addition, asks *asks, answer *turnoverAnswer) {
+// give gives a request its claims. It has its other answers.
+func (a *adding) give(ctx context.Context, one *addition, answer *turnoverAnswer) {
+	var claims []*engine.Claim
 	var unwanted []string
-	for _, one := range together {
-		for i, run := range one.runs {
-			token, isClaimed := answer.added.tokens[run.ID]
-			if !isClaimed {
-				continue
-			}
-			claim, err := newStarted(run, one.encoded[i], token, a.node)
-			if err != nil {
-				unwanted = append(unwanted, token)
-				continue
-			}
-			answer.byAsk[1] = append(answer.byAsk[1], claim)
-		}
-	}
-	for _, one := range together {
-		if one.wanted == nil || one.err != nil {
+	for i, run := range one.runs {
+		token, isClaimed := answer.added.tokens[run.ID]
+		if !isClaimed {
 			continue
 		}
-		if claims := asks.take(one.wanted, answer.byAsk); !one.wanted.answer(claims, -1, nil) {
-			unwanted = append(unwanted, tokensOf(claims)...)
+		claim, err := newStarted(run, one.encoded[i], token, a.node)
+		if err != nil {
+			unwanted = append(unwanted, token)
+			continue
 		}
+		claims = append(claims, claim)
+	}
+	if one.err == nil && !one.wanted.answer(claims, -1, nil) {
+		unwanted = append(unwanted, tokensOf(claims)...)
 	}
 	a.claiming.undoUnwanted(ctx, unwanted)
 }

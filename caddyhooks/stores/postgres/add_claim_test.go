@@ -232,7 +232,7 @@ func TestNodesClaimOneRunOfAChatWhenTheyAcceptSeveral(t *testing.T) {
 	checkQueue(t, s, 150)
 }
 
-// Of what may be claimed at once, others that come at the same time, or that nobody may claim now, keep nobody.
+// What may be claimed at once is, though there are others that nobody may claim now. Requests that come at the same time claim nothing.
 func TestRunsAreClaimedWhateverElseThereIs(t *testing.T) {
 	t.Parallel()
 	all := engine.Batch{Max: 1, Lease: time.Hour}
@@ -254,9 +254,10 @@ func TestRunsAreClaimedWhateverElseThereIs(t *testing.T) {
 	}{
 		"a key":                            {batch: all, key: "new", claims: true},
 		"a key that is used beside it":     {batch: all, key: "key", beside: newAdded("beside", "key")},
-		"a fold beside it":                 {batch: all, beside: folded, claims: true},
-		"a run again beside it":            {batch: all, beside: again, claims: true},
-		"a refused one beside it":          {batch: all, beside: of("other"), terms: refuse, claims: true},
+		"another one beside it":            {batch: all, beside: of("other")},
+		"a fold beside it":                 {batch: all, beside: folded},
+		"a run again beside it":            {batch: all, beside: again},
+		"a refused one beside it":          {batch: all, beside: of("other"), terms: refuse},
 		"another hook is paused":           {batch: paused, claims: true},
 		"and has a run in the queue":       {batch: paused, queued: of("paused"), claims: true},
 		"and another one has a run, too":   {batch: paused, queued: of("other")},
