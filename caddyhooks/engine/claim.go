@@ -127,8 +127,8 @@ func (p *workerPool) claim(n int) (fresh []*freshClaim, wait time.Duration) {
 	return fresh, wait
 }
 
-// add stores runs. If a worker is free it claims one in the same step, most often the one that is stored. Not so while others add runs: they
-// share the steps of the store, and for each of them to claim by itself takes longer than to claim all in the next step.
+// add stores runs. If a worker is free it claims one in the same step, most often the one that is stored. Not so while others add runs:
+// they share the steps of the store, and for each of them to claim by itself takes longer than to claim all in the next step.
 func (p *workerPool) add(ctx context.Context, runs []*Run, terms Terms) (err error) {
 	store, ok := p.store.Runs().(ClaimingRuns)
 	isAlone := p.adding.Add(1) == 1

@@ -12,8 +12,8 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/codec"
 )
 
-// AddAndClaim accepts a request and claims its runs in one transaction. It claims none if others are ready, if it would have to choose among
-// them, if other requests come at the same time, or if the request is none of those that mayBeClaimed reports.
+// AddAndClaim accepts a request and claims its runs in one transaction. It claims none if others are ready, if it would have to choose
+// among them, if other requests come at the same time, or if the request is none of those that mayBeClaimed reports.
 func (r *runs) AddAndClaim(ctx context.Context, runs []*engine.Run, terms engine.Terms, batch engine.Batch) ([]*engine.Claim, error) {
 	if batch.Max <= 0 || !mayBeClaimed(runs, terms) || isBounded(runs, batch) {
 		return nil, r.add(ctx, runs, terms, nil)

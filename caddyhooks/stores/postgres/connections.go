@@ -24,7 +24,8 @@ const (
 	callKinds
 )
 
-// placesOf are how many calls of a kind are under way at once. Batches of a kind come one at a time, those of runs with gates beside others.
+// placesOf are how many calls of a kind are under way at once. Batches of a kind come one at a time, those of runs with gates beside
+// others.
 var placesOf = [callKinds]int{addCalls: 2, claimCalls: 2, deliveryCalls: 2, watchCalls: 2, readCalls: 3}
 
 // connections are those of a node. They are opened when they are needed, and few: PostgreSQL has a process for each.
