@@ -203,7 +203,9 @@ func TestChangesOnTwoNodesDoNotOverwriteEachOther(t *testing.T) {
 			group.Go(func() {
 				for i := range 25 {
 					name := node + strings.Repeat("x", i)
-					save := func() hookstest.Response { return s.AdminRequest("PUT", "/hooks/instances/"+node+"/mappings/"+name, `{}`) }
+					save := func() hookstest.Response {
+						return s.AdminRequest("PUT", "/hooks/instances/"+node+"/mappings/"+name, `{}`)
+					}
 					resp := save()
 					for tries := 0; resp.Status == http.StatusConflict && tries < 20; tries++ { // the other node was quicker time and again
 						resp = save()
