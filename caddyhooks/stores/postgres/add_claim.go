@@ -35,23 +35,14 @@ func mayBeClaimed(runs []*engine.Run, terms engine.Terms) bool {
 // addAndClaimStatement accepts requests and claims runs for them.
 var addAndClaimStatement = callStatement("add_and_claim_2", 7+addParameters)
 
-// leftOut are the runners and hooks whose runs may not be claimed.
+// leftOut are the runners and hooks whose runs may not be claimed, as the database has them.
 func leftOut(batch *engine.Batch) (runners, hooks []string) {
 	for _, bound := range batch.Bounds {
 		if bound.AtMost <= 0 {
 			runners, hooks = append(runners, bound.Runners...), append(hooks, bound.Hooks...)
 		}
 	}
-	return escapeAll(runners), escapeAll(hooks)
-}
-
-// escapeAll escapes names as the database has them, into a list of their own.
-func escapeAll(names []string) []string {
-	escaped := make([]string, len(names))
-	for i, name := range names {
-		escaped[i] = codec.Escape(name)
-	}
-	return escaped
+	return notNull(codec.EscapeAll(runners)), notNull(codec.EscapeAll(hooks))
 }
 
 // isBounded reports whether a bound of the batch concerns some of the runs.

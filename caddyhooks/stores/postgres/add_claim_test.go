@@ -233,7 +233,7 @@ func TestNodesClaimOneRunOfAChatWhenTheyAcceptSeveral(t *testing.T) {
 }
 
 // What may be claimed at once is, though there are others that nobody may claim now. Requests that come at the same time claim nothing.
-func TestRunsAreClaimedWhateverElseThereIs(t *testing.T) {
+func TestWhatIsClaimedWhenItIsAccepted(t *testing.T) {
 	t.Parallel()
 	all := engine.Batch{Max: 1, Lease: time.Hour}
 	paused := engine.Batch{Max: 1, Lease: time.Hour, Bounds: []engine.Bound{{Hooks: []string{"paused"}}}, Without: []string{"paused chat"}}

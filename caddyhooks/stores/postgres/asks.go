@@ -28,27 +28,28 @@ type asks struct {
 func newAsks(calls []*turnover) *asks {
 	a := &asks{ofCall: make(map[*turnover]int32), numberOfKey: make(map[string]int32)}
 	for _, t := range calls {
-		a.ask(t, t.next)
+		a.ask(t)
 	}
 	return a
 }
 
-// ask adds what a call asks for, as the batch says.
-func (a *asks) ask(t *turnover, batch engine.Batch) {
+// ask adds what a call asks for.
+func (a *asks) ask(t *turnover) {
+	batch := &t.next
 	if batch.Max <= 0 {
 		return
 	}
-	bounds, shared := binding(&batch)
+	bounds, shared := binding(batch)
 	key := ""
 	if shared {
-		key = keyOf(bounds, &batch)
+		key = keyOf(bounds, batch)
 		if n := a.numberOfKey[key]; n > 0 {
 			a.most[n-1] += int32(batch.Max) //nolint:gosec // workers of an engine
 			a.ofCall[t] = n
 			return
 		}
 	}
-	n := a.add(bounds, &batch)
+	n := a.add(bounds, batch)
 	a.ofCall[t] = n
 	if shared {
 		a.numberOfKey[key] = n
