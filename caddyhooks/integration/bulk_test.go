@@ -130,6 +130,15 @@ type bulkView struct {
 	Skipped                   map[string]int
 }
 
+// seen is how many runs or deliveries the action has come to.
+func (v *bulkView) seen() int {
+	seen := v.Done
+	for _, skipped := range v.Skipped {
+		seen += skipped
+	}
+	return seen
+}
+
 // admin asks the admin API, also while Caddy starts.
 func (w *bulkWorld) admin(method, path string, into any) {
 	w.t.Helper()
@@ -145,17 +154,13 @@ func (w *bulkWorld) bulk(id string) (view bulkView) {
 	return view
 }
 
-// await waits until so many are done, or the action has ended.
+// await waits until the action has come to so many, or has ended.
 func (w *bulkWorld) await(id string, done int) bulkView {
 	w.t.Helper()
 	var view bulkView
 	hookstest.Within(w.t, 10*time.Minute, "the bulk action goes on", func() bool {
 		view = w.bulk(id)
-		seen := view.Done // another action may have done all of it
-		for _, skipped := range view.Skipped {
-			seen += skipped
-		}
-		return view.State != "running" || seen >= done
+		return view.State != "running" || view.seen() >= done
 	})
 	return view
 }

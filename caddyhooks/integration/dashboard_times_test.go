@@ -198,18 +198,18 @@ func TestPlotsLeadToRuns(t *testing.T) {
 	}
 
 	overview()
-	for tries := 0; tries < 5 && !tab.Has("heading", "Runs"); tries++ { // with a new minute, bars move before they are clicked
+	hookstest.Eventually(t, "a click on failures leads to runs", func() bool { // bars may move before they are clicked
 		at := browsertest.Eval[[]float64](tab, `(() => {
-			const bar = document.querySelector('.plot .bar.bad'), box = bar.ownerSVGElement.getBoundingClientRect();
+			const bar = document.querySelector('.plot .bar.bad'), box = bar?.ownerSVGElement.getBoundingClientRect();
+			if (!bar) return [];
 			const [, x, from, to, wide] = /^M([\d.]+) ([\d.]+)V([\d.]+)h([\d.]+)/.exec(bar.getAttribute('d')).map(Number);
 			return [box.left + x + wide / 2, box.top + (from + to) / 2];
 		})()`)
-		tab.Drag(at[0], at[1], at[0], at[1])
-		for end := time.Now().Add(5 * time.Second); time.Now().Before(end) && !tab.Has("heading", "Runs"); {
-			time.Sleep(50 * time.Millisecond)
+		if len(at) > 0 {
+			tab.Drag(at[0], at[1], at[0], at[1])
 		}
-	}
-	tab.Wait("heading", "Runs")
+		return tab.Has("heading", "Runs")
+	})
 	tab.WaitText("fail this")
 	tab.WaitNoText("the last")
 	if got := fragment(t, tab).Get("status"); got != "failed" {
