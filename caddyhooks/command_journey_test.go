@@ -63,14 +63,21 @@ func TestVerbsThatActOverTCPAndAUnixSocket(t *testing.T) {
 			s.Ended(field(run("send", "issues", "--payload", payload), "runId"))
 			hookstest.ReceiveWithin(t, "the delivery is tried", rc.bodies)
 			rc.status.Store(http.StatusOK)
-			hookstest.Eventually(t, "the delivery is given up, and sent again", func() bool {
-				return run("retry", "--dead", "--yes")["delivered"] == 1.0
-			})
+			givenUp := func() bool {
+				out, errs, err := command(t, "deliveries", "--status", "dead", "--address", address, "--json")
+				wantExit(t, 0, errs, err)
+				return strings.Contains(out, "msg_")
+			}
+			hookstest.Eventually(t, "the delivery is given up", givenUp)
+			if sum := run("retry", "--dead", "--yes", "--wait", "2m"); sum["delivered"] != 1.0 {
+				t.Errorf("sent again: %v", sum)
+			}
 			rc.status.Store(http.StatusGone)
 			s.Ended(field(run("send", "issues", "--payload", payload), "runId"))
-			hookstest.Eventually(t, "the delivery is given up, and dropped", func() bool {
-				return run("drop", "--dead", "--yes")["dropped"] == 1.0
-			})
+			hookstest.Eventually(t, "the next delivery is given up", givenUp)
+			if sum := run("drop", "--dead", "--yes"); sum["dropped"] != 1.0 {
+				t.Errorf("dropped: %v", sum)
+			}
 			failed := field(run("send", "agent", "--payload", writeInput(t, "fail.json", `{"message":"fail"}`)), "runId")
 			s.Ended(failed)
 			s.Ended(field(run("again", failed), "runId"))
