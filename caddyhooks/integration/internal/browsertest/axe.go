@@ -40,9 +40,10 @@ var axe = sync.OnceValues(func() (source string, err error) {
 	return string(data), err
 })
 
-// WantAccessible checks that axe-core finds nothing to object to in the page as it is looked at now.
+// WantAccessible checks that axe-core finds nothing to object to in the page as it is looked at now, once it is drawn.
 func (tab *Tab) WantAccessible() {
 	tab.t.Helper()
+	tab.Until("the page has its heading", `document.querySelector('h1') !== null`)
 	findings, err := tab.axeFindings()
 	if err != nil {
 		tab.t.Fatal(err)
