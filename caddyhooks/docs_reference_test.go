@@ -23,7 +23,7 @@ func wantGenerated(t *testing.T, page, name, want string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	begin, end := "<!-- "+name+": made by go test ./caddyhooks -run TestReference -update -->\n", "<!-- end of "+name+" -->"
+	begin, end := "<!-- "+name+": made by go test ./caddyhooks -run 'TestSchema|TestReference' -update -->\n", "<!-- end of "+name+" -->"
 	before, rest, ok := strings.Cut(string(data), begin)
 	is, after, ended := strings.Cut(rest, end)
 	if !ok || !ended {
@@ -36,7 +36,7 @@ func wantGenerated(t *testing.T, page, name, want string) {
 			t.Fatal(err)
 		}
 	default:
-		t.Errorf("%s is not up to date: run go test ./caddyhooks -run TestReference -update", path)
+		t.Errorf("%s is not up to date: run go test ./caddyhooks -run 'TestSchema|TestReference' -update", path)
 	}
 }
 
@@ -115,7 +115,7 @@ func TestReferenceOfTheCaddyfile(t *testing.T) {
 		for _, row := range blocks[name] {
 			text := explained(docs, name, row.word)
 			if text == "" {
-				t.Errorf("no field explains %s of %s", row.word, name)
+				t.Errorf("no field of blockTypes explains %s of %s", row.word, name)
 			}
 			otherwise := ""
 			if m := defaultInComment.FindStringSubmatch(text); m != nil {

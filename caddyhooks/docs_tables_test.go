@@ -28,14 +28,25 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
-// The pages name every module.
+// The pages name every module, and the tests of the Caddyfile know it.
 func TestReferenceNamesEveryModule(t *testing.T) {
 	pages := map[string]string{"runner": "reference/runners.md", "channel": "reference/channels.md", "store": "operate/deploy.md"}
+	var blocks []string
+	for _, b := range caddyfileBlocks {
+		blocks = append(blocks, blockName(b.within[len(b.within)-1]))
+	}
 	for directive, page := range pages {
 		text := readPage(t, page)
 		for _, info := range caddy.GetModules("hooks." + directive + "s") {
-			if name := info.ID.Name(); configschema.IsOurs(reflect.TypeOf(info.New()).Elem()) && !strings.Contains(text, directive+" "+name) && !strings.Contains(text, "| `"+name+"` |") {
+			name := info.ID.Name()
+			if !configschema.IsOurs(reflect.TypeOf(info.New()).Elem()) {
+				continue
+			}
+			if !strings.Contains(text, directive+" "+name) && !strings.Contains(text, "| `"+name+"` |") {
 				t.Errorf("%s does not name the %s %s", page, directive, name)
+			}
+			if block := directive + " " + name; !slices.Contains(blocks, block) || blockTypes[block] == nil {
+				t.Errorf("%s is missing in caddyfileBlocks of caddyfile_mistakes_test.go, or in blockTypes of docs_reference_test.go", block)
 			}
 		}
 	}
@@ -50,6 +61,11 @@ func TestReferenceOfSchemes(t *testing.T) {
 			return strings.HasPrefix(line, "|") && strings.Contains(line, age) && regexp.MustCompile("`(auth )?"+scheme.Name+"[ `]").MatchString(line)
 		}) {
 			t.Errorf("no line of a table has %s and its age, %q", scheme.Name, age)
+		}
+	}
+	for _, sender := range settings.Senders {
+		if _, err := os.Stat(filepath.Join(root, "examples", "senders", sender.Name, "Caddyfile")); err != nil {
+			t.Errorf("no recipe for %s: %v", sender.Name, err)
 		}
 	}
 }
