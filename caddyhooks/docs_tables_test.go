@@ -70,6 +70,23 @@ func TestReferenceOfSchemes(t *testing.T) {
 	}
 }
 
+// Two pages list the settings that can be changed while Caddy runs.
+func TestReferenceListsEverySetting(t *testing.T) {
+	lists := map[string]*regexp.Regexp{
+		"reference/admin-api.md":    regexp.MustCompile("(?m)^.*`PATCH /hooks/settings`.*$"),
+		"reference/command-line.md": regexp.MustCompile("(?m)^The settings are .*$"),
+	}
+	for page, list := range lists {
+		line := list.FindString(readPage(t, page))
+		for _, setting := range settings.AllSettings {
+			directive := setting.CaddyfileDirective(new(settings.Settings)).Word
+			if !strings.Contains(line, "`"+setting.JSONName()+"`") && !strings.Contains(line, "`"+directive+"`") {
+				t.Errorf("%s does not list %s: %q", page, directive, line)
+			}
+		}
+	}
+}
+
 func readPage(t *testing.T, page string) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("docs", page))

@@ -224,7 +224,9 @@ func TestALotOfHistoryIsPrunedBeforeItsTime(t *testing.T) {
 
 // A field of a run is kept by a run that is started again, unless it is on this list.
 func TestAllFieldsButSomeAreRunAgain(t *testing.T) {
-	notKept := []string{"ID", "AgainOf", "AcceptedAt", "TraceParent", "Client", "Together", "Sync", "Owner", "Fold", "Gates", "Replaces", "Key", "KeyHeader", "Replay", "CallbackURL", "Channel", "To"}
+	taken := []string{"ChatID", "Hook", "Action", "Name", "Message", "Metadata", "Tier", "ValidationTier", "MemoryPreset", "Schema", "Timeout",
+		"QueueTime", "History", "NewChat", "Test", "Runner", "IDPlaceholder", "Sender", "Asks", "Budgets", "RequestID"}
+	dropped := []string{"ID", "AgainOf", "AcceptedAt", "TraceParent", "Client", "Together", "Sync", "Owner", "Fold", "Gates", "Replaces", "Key", "KeyHeader", "Replay", "CallbackURL", "Channel", "To"}
 	first := new(engine.Run)
 	fields := reflect.ValueOf(first).Elem()
 	for i := range fields.NumField() {
@@ -247,8 +249,10 @@ func TestAllFieldsButSomeAreRunAgain(t *testing.T) {
 	again := reflect.ValueOf(engine.AgainOf(first)).Elem()
 	for i := range fields.NumField() {
 		name := fields.Type().Field(i).Name
-		if kept := reflect.DeepEqual(again.Field(i).Interface(), fields.Field(i).Interface()); kept == slices.Contains(notKept, name) {
+		if kept := reflect.DeepEqual(again.Field(i).Interface(), fields.Field(i).Interface()); kept == slices.Contains(dropped, name) {
 			t.Errorf("%s is kept: %v", name, kept)
+		} else if kept && !slices.Contains(taken, name) {
+			t.Errorf("does a run that is started again take over %s? Add it here, and if not, drop it in again.go", name)
 		}
 	}
 }
