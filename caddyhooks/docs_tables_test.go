@@ -63,6 +63,9 @@ func TestReferenceOfSchemes(t *testing.T) {
 			t.Errorf("no line of a table has %s and its age, %q", scheme.Name, age)
 		}
 	}
+}
+
+func TestEverySenderHasARecipe(t *testing.T) {
 	for _, sender := range settings.Senders {
 		if _, err := os.Stat(filepath.Join(root, "examples", "senders", sender.Name, "Caddyfile")); err != nil {
 			t.Errorf("no recipe for %s: %v", sender.Name, err)

@@ -252,7 +252,7 @@ func TestAllFieldsButSomeAreRunAgain(t *testing.T) {
 		if kept := reflect.DeepEqual(again.Field(i).Interface(), fields.Field(i).Interface()); kept == slices.Contains(dropped, name) {
 			t.Errorf("%s is kept: %v", name, kept)
 		} else if kept && !slices.Contains(taken, name) {
-			t.Errorf("does a run that is started again take over %s? Add it here, and if not, drop it in again.go", name)
+			t.Errorf("does a run that is started again take over %s? Add it to taken, or drop it in again.go", name)
 		}
 	}
 }
