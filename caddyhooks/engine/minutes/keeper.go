@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -13,6 +14,9 @@ import (
 type Keeper struct {
 	counts
 	node Node
+
+	rests atomic.Bool   // the queue is not looked at, for it is empty, until a run is accepted …
+	woken chan struct{} // … which says so
 
 	mu      sync.Mutex
 	before  Minute    // the counts when the minute under way began …
@@ -43,7 +47,10 @@ type Node struct {
 
 // NewKeeper makes a keeper whose first minute begins now.
 func NewKeeper(node Node) *Keeper {
-	return &Keeper{node: node, began: time.Now().Truncate(time.Minute), part: rand.Uint64N(1 << 62)} //nolint:gosec // it need not be secret
+	return &Keeper{
+		node: node, woken: make(chan struct{}, 1), began: time.Now().Truncate(time.Minute),
+		part: rand.Uint64N(1 << 62), //nolint:gosec // it need not be secret
+	}
 }
 
 const (
@@ -67,19 +74,24 @@ func (k *Keeper) Keep() {
 	if k.node.IsShared {
 		every, what = shareEvery, "sharing a minute"
 	}
-	look := time.NewTicker(every)
+	look := time.NewTicker(every) // while there is a queue, and once a minute
 	defer look.Stop()
 	for {
 		now := time.Now()
 		next := now.Truncate(time.Minute).Add(time.Minute)
 		timer.Reset(next.Sub(now))
+		look.Reset(every)
 		for isOver := false; !isOver; {
 			select {
 			case <-k.node.Stopping:
 				return
+			case <-k.woken:
+				look.Reset(every)
 			case <-look.C:
 				k.protect(what, func(ctx context.Context) {
-					k.look(ctx)
+					if k.look(ctx) {
+						look.Stop()
+					}
 					if k.node.IsShared {
 						k.share(ctx)
 					}
@@ -92,6 +104,17 @@ func (k *Keeper) Keep() {
 			next = now.Truncate(time.Minute)
 		}
 		k.protect("saving a minute", func(ctx context.Context) { k.endMinute(ctx, next) })
+	}
+}
+
+// RunAccepted counts a run of a hook.
+func (k *Keeper) RunAccepted(hook string, at time.Time) {
+	k.counts.RunAccepted(hook, at)
+	if k.rests.Load() && k.rests.CompareAndSwap(true, false) {
+		select {
+		case k.woken <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -119,24 +142,27 @@ func (q *queueSeen) note(queued int, oldest time.Duration) {
 	q.oldest = max(q.oldest, oldest)
 }
 
-// look looks at the queue, unless it was empty and nothing was accepted since.
-func (k *Keeper) look(ctx context.Context) {
+// look looks at the queue, unless it was empty and nothing was accepted since. It reports whether there is nothing to look at before the next
+// run is accepted, which is unknown of a queue that other nodes fill.
+func (k *Keeper) look(ctx context.Context) (rests bool) {
 	accepted := k.Accepted()
 	k.mu.Lock()
 	isEmpty := k.queue.last == 0 && k.queue.accepted == accepted
 	k.queue.accepted = accepted
 	k.mu.Unlock()
 	if isEmpty {
-		return
+		k.rests.Store(!k.node.IsShared)
+		return k.rests.Load() && k.Accepted() == accepted
 	}
 	queued, oldest, err := k.node.Backlog(ctx)
 	if err != nil {
 		k.node.Failed("", err)
-		return
+		return false
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.queue.note(queued, oldest)
+	return false
 }
 
 // SaveLast saves the minute under way, for the node stops.
