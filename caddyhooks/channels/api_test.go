@@ -477,6 +477,9 @@ func TestBlankAnswersAreRefusedForGood(t *testing.T) {
 }
 
 func TestOverlongAnswersAreFiftyMessages(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine computes for long")
+	}
 	t.Parallel()
 	forEach(t, bots, func(t *testing.T, b bot) {
 		s := startService(t, func(w http.ResponseWriter, _ request, _ int) { say(w, 200, b.ok) })
@@ -505,6 +508,9 @@ func TestLongAnswersOfServicesAreUnderstood(t *testing.T) {
 }
 
 func TestHostileAnswersAreNoDeliveries(t *testing.T) {
+	if testing.Short() {
+		t.Skip("hundreds of cases, one after the other")
+	}
 	t.Parallel()
 	huge := strings.Repeat("x", 1<<20)
 	for name, answer := range map[string]func(w http.ResponseWriter, b bot){
@@ -544,6 +550,9 @@ func TestHostileAnswersAreNoDeliveries(t *testing.T) {
 }
 
 func TestStatusesOfServices(t *testing.T) {
+	if testing.Short() {
+		t.Skip("hundreds of cases, one after the other")
+	}
 	t.Parallel()
 	for _, tc := range []struct {
 		status int
@@ -653,6 +662,9 @@ func TestServiceThatSwitchesProtocols(t *testing.T) {
 
 // Whoever answers, a proxy, a page for errors, may repeat the request, in some form.
 func TestSecretsAreNeverShown(t *testing.T) {
+	if testing.Short() {
+		t.Skip("hundreds of cases, one after the other")
+	}
 	t.Parallel()
 	inJSON := ""
 	for _, r := range token {

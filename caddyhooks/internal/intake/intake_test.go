@@ -97,6 +97,9 @@ func FuzzIntake(f *testing.F) {
 
 // A body of any shape takes a few times its size, whatever is in the members that no field and no template asks for.
 func TestHostileBodiesTakeLittleMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine computes for long")
+	}
 	active := fuzzSettings(t)
 	fill := func(head, item, tail string) string {
 		return head + strings.Repeat(item+",", (1<<20)/(len(item)+1)) + item + tail
