@@ -46,13 +46,16 @@ func TestExitTellsTheSignal(t *testing.T) {
 	}
 }
 
-// The program gets nothing of Caddy's or of the wrapper's but its three files, and no signal is blocked in it, or ignored but by nohup.
+// The program gets nothing of Caddy's or of the wrapper's but its three files, and no signal is blocked in it, or ignored but for those that the shell that
+// started Caddy ignores, as nohup does.
 func TestNothingElseIsHandedToTheProgram(t *testing.T) {
 	t.Parallel()
 	turn := newTurn()
 	ignored := 0
-	if signal.Ignored(syscall.SIGHUP) {
-		ignored = 1
+	for _, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT} {
+		if signal.Ignored(s) {
+			ignored |= 1 << (s - 1)
+		}
 	}
 	for _, test := range []struct {
 		want string
