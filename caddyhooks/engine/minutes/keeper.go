@@ -142,8 +142,8 @@ func (q *queueSeen) note(queued int, oldest time.Duration) {
 	q.oldest = max(q.oldest, oldest)
 }
 
-// look looks at the queue, unless it was empty and nothing was accepted since. It reports whether there is nothing to look at before the next
-// run is accepted, which is unknown of a queue that other nodes fill.
+// look looks at the queue, unless it was empty and nothing was accepted since. It reports whether there is nothing to look at
+// before the next run is accepted, which is unknown of a queue that other nodes fill.
 func (k *Keeper) look(ctx context.Context) (rests bool) {
 	accepted := k.Accepted()
 	k.mu.Lock()
