@@ -23,7 +23,8 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
 )
 
-var kills = flag.Int("kills", 4, "how often a process is killed in each test of kills")
+// A test of kills goes on until it has seen what it is about: on a busy machine a process may be killed before it has done anything.
+var kills = flag.Int("kills", 4, "how often a process is killed in each test of kills, at least")
 
 // isChild is in the environment of a process of these tests that is to be killed. It works on killedFile in the directory that
 // it is started in.
@@ -227,7 +228,7 @@ func TestKilledWhilePruning(t *testing.T) {
 	v.write(t, path)
 	var accepted []string
 	var left []int
-	for range *kills {
+	for tries := 0; tries < *kills || len(accepted) == 0 || left[tries-1] == v.ended; tries++ {
 		said, _, killed := child(t, dir, rand.N(500*time.Millisecond))
 		if !killed {
 			t.Fatalf("the child ended by itself: %s", said)
@@ -270,9 +271,6 @@ func TestKilledWhilePruning(t *testing.T) {
 		})
 	}
 	t.Logf("%d runs accepted meanwhile; left of those that had ended after each kill: %v", len(accepted), left)
-	if len(accepted) == 0 || left[len(left)-1] == v.ended {
-		t.Error("that was not enough to tell")
-	}
 }
 
 func binaryOf(data []byte) int {

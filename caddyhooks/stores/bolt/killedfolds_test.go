@@ -26,7 +26,7 @@ func TestKilledWhileFolding(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, killedFile)
 	accepted := map[string]bool{}
-	for range *kills {
+	for tries := 0; tries < *kills || len(accepted) < 50; tries++ {
 		said, _, killed := child(t, dir, 20*time.Millisecond+rand.N(300*time.Millisecond))
 		if !killed {
 			t.Fatalf("the child ended by itself: %s", said)
@@ -54,9 +54,9 @@ func TestKilledWhileFolding(t *testing.T) {
 		t.Fatal(err)
 	}
 	turns, folded := checkFolds(t, path, accepted)
-	t.Logf("%d runs accepted, %d of them queued after %d kills, in %d turns, %d of which had several", len(accepted), before, *kills, turns, folded)
-	if len(accepted) == 0 || folded == 0 {
-		t.Error("that was not enough to tell")
+	t.Logf("%d runs accepted, %d of them queued after the last kill, in %d turns, %d of which had several", len(accepted), before, turns, folded)
+	if folded == 0 {
+		t.Error("no runs were folded")
 	}
 }
 

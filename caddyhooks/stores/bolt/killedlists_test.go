@@ -29,7 +29,7 @@ func TestKilledWhileRunsEndAndAreForgotten(t *testing.T) {
 	path := filepath.Join(dir, killedFile)
 	accepted, segments := make(map[string]bool), 0 // of the accepted runs, those that nobody was about to end
 	ended := 0
-	for range *kills {
+	for tries := 0; tries < *kills || ended == 0 || segments == 0; tries++ {
 		said, _, killed := child(t, dir, rand.N(400*time.Millisecond))
 		if !killed {
 			t.Fatalf("the child ended by itself: %s", said)
@@ -64,9 +64,6 @@ func TestKilledWhileRunsEndAndAreForgotten(t *testing.T) {
 		}
 	}
 	t.Logf("%d runs have ended, and %d were left; segments were seen %d times", ended, len(accepted), segments)
-	if ended == 0 || segments == 0 {
-		t.Error("that was not enough to tell")
-	}
 }
 
 const childSegments = 20

@@ -26,7 +26,7 @@ func TestKilledWhileAsking(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, killedFile)
 	accepted, answers := map[string]bool{}, map[string]string{}
-	for range *kills {
+	for tries := 0; tries < *kills || len(accepted) == 0 || len(answers) == 0; tries++ {
 		said, _, killed := child(t, dir, 20*time.Millisecond+rand.N(300*time.Millisecond))
 		if !killed {
 			t.Fatalf("the child ended by itself: %s", said)
@@ -77,10 +77,7 @@ func TestKilledWhileAsking(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d runs accepted, %d answers, %d runs put aside after %d kills", len(accepted), len(answers), waiting, *kills)
-	if len(accepted) == 0 || len(answers) == 0 {
-		t.Error("that was not enough to tell")
-	}
+	t.Logf("%d runs accepted, %d answers, %d runs put aside", len(accepted), len(answers), waiting)
 }
 
 const askedByEach = 2 // questions

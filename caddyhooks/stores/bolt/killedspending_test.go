@@ -24,7 +24,7 @@ func TestKilledWhileSpending(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, killedFile)
 	var spent engine.Use
-	for range *kills {
+	for tries := 0; tries < *kills || spent.Tokens() == 0; tries++ {
 		if said, _, killed := child(t, dir, rand.N(400*time.Millisecond)); !killed {
 			t.Fatalf("the child ended by itself: %s", said)
 		}
@@ -58,9 +58,6 @@ func TestKilledWhileSpending(t *testing.T) {
 		}
 	}
 	t.Logf("%d tokens were spent", spent.Tokens())
-	if spent.Tokens() == 0 {
-		t.Error("that was not enough to tell")
-	}
 }
 
 // spendUntilKilled ends runs that have spent something.

@@ -148,7 +148,7 @@ func TestKilledWhileSessionsAreNamed(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, killedFile)
 	compared := 0
-	for range *kills {
+	for tries := 0; tries < *kills || compared == 0; tries++ {
 		said, _, killed := child(t, dir, rand.N(300*time.Millisecond))
 		if !killed {
 			t.Fatalf("the child ended by itself: %s", said)
@@ -170,9 +170,6 @@ func TestKilledWhileSessionsAreNamed(t *testing.T) {
 		}
 	}
 	t.Logf("%d sessions were compared", compared)
-	if compared == 0 {
-		t.Error("that was not enough to tell")
-	}
 }
 
 // nameUntilKilled ends runs of some chats, and forgets sessions of others.
