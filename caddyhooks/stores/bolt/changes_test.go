@@ -31,6 +31,26 @@ func descriptions(page []engine.SettingsChange) string {
 	return strings.Join(all, ", ")
 }
 
+func TestSettingsOfAFileOfBeforeRevisionsHaveTheFirst(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "hooks.db")
+	s := newBolt(t, path)
+	saveChanges(t, s, 1)
+	err := s.committer.do(t.Context(), &change{apply: func(t *transaction) error {
+		t.delete(metaBucket, revisionKey)
+		return nil
+	}})
+	if err := errors.Join(err, s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s = newBolt(t, path)
+	defer s.Close()
+	if settings, revision, err := s.Settings().Load(t.Context()); err != nil || string(settings) != "{}" || revision != 1 {
+		t.Errorf("the settings are %s of revision %d, %v", settings, revision, err)
+	}
+	saveChanges(t, s, 1)
+}
+
 // damageChanges opens a file behind the store's back, while nobody else has it open.
 func damageChanges(t *testing.T, path string, damage func(changes *bbolt.Bucket) error) {
 	t.Helper()
