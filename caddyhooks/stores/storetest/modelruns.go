@@ -322,7 +322,7 @@ func (w *world) pass(chance *rand.Rand) any {
 // putBack ends a claim so that its run goes back, possibly to wait.
 func (w *world) putBack(chance *rand.Rand) any {
 	return w.end(chance, engine.End{Requeue: true, Interrupted: chance.IntN(3) == 0, Held: chance.IntN(3) == 0, Session: modelSession(chance),
-		WaitingFor: oneOf(chance, "", "The agent is unreachable.", "It went down."), Pause: oneOf(chance, time.Minute, engine.LongestRunPause)})
+		WaitingFor: oneOf(chance, "", strings.Repeat("The agent is unreachable. ", 20), "It went down."), Pause: oneOf(chance, time.Minute, engine.LongestRunPause)})
 }
 
 // resume ends waits, and sometimes looks whether they stay so.

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -97,7 +98,7 @@ func endedAs(status engine.Status, failure engine.Failure) engine.End {
 func newDelivery(run *engine.Run, index int) *engine.Delivery {
 	d := &engine.Delivery{
 		ID: engine.DeliveryID(run.ID, index), RunID: run.ID, Index: index, ChatID: run.ChatID, Hook: run.Hook, RunStatus: engine.Completed,
-		Callback:    fmt.Sprintf("https://%s.example.com/callback", run.ID),
+		Callback:    fmt.Sprintf("https://%s.example.com/callback?%s", run.ID, strings.Repeat("x", 500)),
 		ContentType: "text/plain; charset=utf-8", Body: fmt.Sprintf("body %d of run %s", index, run.ID),
 		Progress: "posted \xff before", Sent: 2, Status: engine.Pending, Restart: 3,
 		CreatedAt: time.Now().Add(-1000 * time.Hour), TriedAt: time.Now().Add(-2000 * time.Hour), Due: time.Now().Add(5000 * time.Hour),
