@@ -186,15 +186,17 @@ func cutIfTooLong(t *testing.T, s *store) {
 }
 
 func historyInSteps(t *testing.T, s *store) {
-	const many = 2_100
-	var runs []*engine.Run
-	for range many { // which end in one step
-		run := folding("a", "storm", many)
-		run.Message, run.History = "x", time.Hour
-		runs = append(runs, run)
+	const storms, each = 10, 210
+	for storm := range storms {
+		var runs []*engine.Run
+		for range each { // which end together
+			run := folding(fmt.Sprint("chat ", storm), "storm", each)
+			run.Message, run.History = "x", time.Hour
+			runs = append(runs, run)
+		}
+		s.addAll(runs...)
+		s.end(s.claimFirst(runs[0]), ended())
 	}
-	s.addAll(runs...)
-	s.end(s.claimFirst(runs[0]), ended())
 	s.advance(90 * time.Minute)
 	young := withHistory("b", time.Hour)
 	s.carryOut(young, ended())
