@@ -9,8 +9,8 @@ import (
 // let it, and by as much time as has passed, unless it stands still.
 type clock struct {
 	mu        sync.Mutex
-	firstSeen time.Time // as the store's clock said …
-	seenAt    time.Time // … and by our own
+	began     time.Time // by our own clock
+	firstSeen time.Time // as the store's clock said, some time after that
 	advanced  time.Duration
 }
 
@@ -36,11 +36,11 @@ func (s *store) isNow(name string, at time.Time) {
 		return
 	}
 	if s.clock.firstSeen.IsZero() {
-		s.clock.firstSeen, s.clock.seenAt, s.clock.advanced = at, time.Now(), 0
+		s.clock.firstSeen, s.clock.advanced = at, 0
 		return
 	}
 	earliest := s.clock.firstSeen.Add(s.clock.advanced - slack)
-	latest := earliest.Add(time.Since(s.clock.seenAt) + 2*slack)
+	latest := earliest.Add(time.Since(s.clock.began) + 2*slack)
 	if at.Before(earliest) || at.After(latest) {
 		s.t.Errorf("%s is %v, want now, which is between %v and %v", name, at, earliest, latest)
 	}

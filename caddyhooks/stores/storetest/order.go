@@ -59,7 +59,7 @@ func idsAscendAfterClockWasSetBack(t *testing.T, s *store) {
 	first := s.addTo("a")[0]
 	synctest.Test(t, func(t *testing.T) {
 		bubble := s.in(t)
-		bubble.clock = new(clock)
+		bubble.clock = &clock{began: time.Now()}
 		bubble.reopen()
 		s.Store = nil // it is closed
 		defer bubble.close()

@@ -106,7 +106,7 @@ func Run(t *testing.T, open func(t *testing.T) engine.Store, options Options) {
 			for _, check := range concern.checks {
 				t.Run(check.name, func(t *testing.T) {
 					t.Parallel()
-					s := &store{Store: open(t), t: t, options: options, clock: new(clock), tokens: new(tokens)}
+					s := &store{Store: open(t), t: t, options: options, clock: &clock{began: time.Now()}, tokens: new(tokens)}
 					s.closeAtEnd()
 					check.run(t, s)
 				})
