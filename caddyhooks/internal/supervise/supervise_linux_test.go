@@ -46,8 +46,8 @@ func TestExitTellsTheSignal(t *testing.T) {
 	}
 }
 
-// The program gets nothing of Caddy's or of the wrapper's but its three files, and no signal is blocked in it, or ignored but for those that the shell that
-// started Caddy ignores, as nohup does.
+// The program gets nothing of Caddy's or of the wrapper's but its three files. No signal is blocked in it, and none is ignored but
+// those that Caddy was started with, as by nohup.
 func TestNothingElseIsHandedToTheProgram(t *testing.T) {
 	t.Parallel()
 	turn := newTurn()
