@@ -136,7 +136,7 @@ func TestABackupUnderLoadHasTheRecordsOfOneMoment(t *testing.T) {
 			t.Fatalf("wrote %d of %d bytes: %v", n, b.Size(), err)
 		}
 		checked, err := PlaceBackup(file, false)
-		if err != nil || checked.Manifest.Instance != "default" || checked.Summary.Damaged != 0 || checked.Summary.Ended == 0 {
+		if err != nil || checked.Path != path || checked.Manifest.Instance != "default" || checked.Summary.Damaged != 0 || checked.Summary.Ended == 0 {
 			t.Fatalf("the backup is %+v: %v", checked, err)
 		}
 		if err := b.Close(); err != nil {
