@@ -155,10 +155,13 @@ func (w *wrapped) sweep() (left []int) {
 		}
 		return found
 	}
+	const emptyLooks = 3 // what starts another and ends, both during a look, is gone when its turn to be looked at comes
 	deadline := time.Now().Add(wrapper.SweepPatience)
-	for pause := procs.NextPause(0); ; pause = procs.NextPause(pause) {
+	for pause, empty := procs.NextPause(0), 0; ; pause = procs.NextPause(pause) {
 		found := find()
-		if len(found) == 0 {
+		if len(found) > 0 {
+			empty = 0
+		} else if empty++; empty == emptyLooks {
 			return nil
 		}
 		if time.Now().After(deadline) {
@@ -167,7 +170,9 @@ func (w *wrapped) sweep() (left []int) {
 			}
 			return left
 		}
-		procs.EndTrees(found, time.Until(deadline))
+		if len(found) > 0 {
+			procs.EndTrees(found, time.Until(deadline))
+		}
 		time.Sleep(pause)
 	}
 }
@@ -207,13 +212,19 @@ func (w *wrapped) force() {
 }
 
 func (w *wrapped) children() (children []Child) {
-	for _, s := range procs.Below(procs.Table(), w.wrapper.Pid) {
-		if s.PID != w.program.PID {
-			children = append(children, Child{
-				PID: s.PID, Start: s.Start, Turn: procs.Variable(s.PID, wrapper.Mark), Orphan: s.Parent == w.wrapper.Pid,
-			})
+	procs.UntilKnown(func() bool {
+		children = nil
+		allKnown := true
+		for _, s := range procs.Below(procs.Table(), w.wrapper.Pid) {
+			if s.PID == w.program.PID {
+				continue
+			}
+			turn, known := procs.Variable(s, wrapper.Mark)
+			children = append(children, Child{PID: s.PID, Start: s.Start, Turn: turn, Orphan: s.Parent == w.wrapper.Pid})
+			allKnown = allKnown && known
 		}
-	}
+		return allKnown
+	})
 	return children
 }
 

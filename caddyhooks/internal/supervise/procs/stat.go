@@ -5,6 +5,7 @@ type Stat struct {
 	PID     int
 	State   byte // such as 'S' for sleeping, 'Z' for one that has ended and was not waited for
 	Parent  int
+	Kernel  bool // a thread of the kernel, which runs no program
 	Threads int
 	Start   uint64 // when it was started, in ticks since the machine was: tells it from another one that gets the same number
 }
@@ -19,9 +20,12 @@ func (s Stat) Dead() bool {
 const (
 	fieldState   = 0
 	fieldParent  = 1
+	fieldFlags   = 6
 	fieldThreads = 17
 	fieldStart   = 19
 )
+
+const flagKernel = 0x00200000 // PF_KTHREAD of the kernel's sched.h
 
 // ParseStat reads the content of /proc/<pid>/stat. The name of the program stands in parentheses and may hold anything: blanks,
 // newlines, and parentheses too.
@@ -59,6 +63,12 @@ func ParseStat(text []byte) (s Stat, ok bool) {
 				return Stat{}, false
 			}
 			s.Parent = int(parent)
+		case fieldFlags:
+			flags, ok := number(word)
+			if !ok {
+				return Stat{}, false
+			}
+			s.Kernel = flags&flagKernel != 0
 		case fieldThreads:
 			threads, ok := number(word)
 			if !ok {

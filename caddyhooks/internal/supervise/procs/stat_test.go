@@ -58,7 +58,11 @@ func FuzzParseStat(f *testing.F) {
 		if !ok {
 			return
 		}
-		again, ok := procs.ParseStat(fmt.Appendf(nil, "%d (x) %s %d 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 %d 0 %d", got.PID, []byte{got.State}, got.Parent, got.Threads, got.Start))
+		var flags int
+		if got.Kernel {
+			flags = 0x00200000
+		}
+		again, ok := procs.ParseStat(fmt.Appendf(nil, "%d (x) %s %d 0 0 0 0 %d 0 0 0 0 0 0 0 0 0 0 %d 0 %d", got.PID, []byte{got.State}, got.Parent, flags, got.Threads, got.Start))
 		if !ok || again != got {
 			t.Errorf("%q: got %+v, then %+v", text, got, again)
 		}

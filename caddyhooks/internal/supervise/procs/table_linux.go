@@ -5,6 +5,7 @@ import (
 	"os"
 	"strconv"
 	"syscall"
+	"time"
 )
 
 const (
@@ -107,19 +108,47 @@ func Below(all []Stat, roots ...int) (below []Stat) {
 	return below
 }
 
-// Variable is the value of a variable in the environment that a process was started with; "" if it has none, or if the
-// environment may not be read.
-func Variable(pid int, name string) string {
+// Variable is the value of a variable in the environment that a process was started with; "" if it has none, or if the environment may
+// not be read. It is not known while a process is being given a program: the kernel shows neither environment nor arguments then.
+func Variable(s Stat, name string) (value string, known bool) {
+	const looks = 5 // at two files, so it may have got its program between them, and even one more
+	for range looks {
+		value, empty := lookUp(s.PID, name)
+		if !empty || s.Kernel {
+			return value, true
+		}
+		var first [1]byte
+		if arguments, ok := readInto(first[:], "/proc/"+strconv.Itoa(s.PID)+"/cmdline"); ok && len(arguments) == 0 {
+			now, there := Read(s.PID)
+			return "", !there || now.Start != s.Start || now.Dead()
+		}
+	}
+	return "", true
+}
+
+// lookUp finds a variable in the environment of a process, and tells whether there is nothing to be read.
+func lookUp(pid int, name string) (value string, empty bool) {
 	// Most environments are small.
 	for size := 64 << 10; ; size = maxEnviron {
 		text, ok := readInto(make([]byte, size), "/proc/"+strconv.Itoa(pid)+"/environ")
 		if !ok {
-			return ""
+			return "", true
 		}
 		value, found := variable(text, name)
 		if found || len(text) < size || size == maxEnviron {
-			return value
+			return value, len(text) == 0
 		}
+	}
+}
+
+// settlePatience is far longer than the kernel takes to give a process its program.
+const settlePatience = time.Second
+
+// UntilKnown looks again while a look says that it did not come to know all.
+func UntilKnown(look func() (known bool)) {
+	deadline := time.Now().Add(settlePatience)
+	for pause := NextPause(0); !look() && time.Now().Before(deadline); pause = NextPause(pause) {
+		time.Sleep(pause)
 	}
 }
 

@@ -86,15 +86,48 @@ func TestVariablesOfAProcess(t *testing.T) {
 		long[i] = 'x'
 	}
 	s, _ := sleeper(t, "FIRST=1", "LONG="+string(long), "TURN=a=b", "NOT_TURN=c", "EMPTY=")
-	// A process that was just started may not have its own environment yet.
-	for deadline := time.Now().Add(time.Minute); procs.Variable(s.PID, "FIRST") != "1"; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it has no environment")
-		}
-	}
 	for name, want := range map[string]string{"FIRST": "1", "TURN": "a=b", "EMPTY": "", "NONE": "", "LON": "", "T": ""} {
-		if got := procs.Variable(s.PID, name); got != want {
+		var got string
+		procs.UntilKnown(func() (known bool) {
+			got, known = procs.Variable(s, name)
+			return known
+		})
+		if got != want {
 			t.Errorf("%s: got %q, want %q", name, got, want)
 		}
 	}
+}
+
+// While the kernel replaces one program by the next one, there is no environment to be read.
+func TestAProcessThatGetsProgramAfterProgramKeepsItsVariable(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command("/bin/sh", "-c", `[ $0 = 0 ] || exec /bin/sh -c "$1" $(($0-1)) "$1"`, "2000")
+	cmd.Args = append(cmd.Args, cmd.Args[2])
+	cmd.Env = []string{"TURN=1"}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s, ok := procs.Read(cmd.Process.Pid)
+	if !ok {
+		t.Fatal("it is gone already")
+	}
+	var seen, unknown int
+	for {
+		value, known := procs.Variable(s, "TURN")
+		if now, ok := procs.Read(s.PID); !ok || now.Dead() {
+			break
+		}
+		switch {
+		case !known:
+			unknown++
+		case value == "1":
+			seen++
+		default:
+			t.Fatalf("it has %q after it was seen %d times", value, seen)
+		}
+	}
+	if err := cmd.Wait(); err != nil || seen == 0 {
+		t.Errorf("it was seen %d times: %v", seen, err)
+	}
+	t.Logf("seen %d times, not known %d times", seen, unknown)
 }

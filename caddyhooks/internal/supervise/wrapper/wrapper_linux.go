@@ -265,10 +265,19 @@ func (w *wrapper) endMarked(exit string) {
 
 // Marked are the processes with a mark, or one below it, that were started at a time or later.
 func Marked(turn string, since uint64) (marked []procs.Stat) {
-	procs.Each(func(s procs.Stat) {
-		if s.Start >= since && !s.Dead() && Below(turn, procs.Variable(s.PID, Mark)) {
-			marked = append(marked, s)
-		}
+	procs.UntilKnown(func() bool {
+		allKnown := true
+		procs.Each(func(s procs.Stat) {
+			if s.Start < since || s.Dead() {
+				return
+			}
+			mark, known := procs.Variable(s, Mark)
+			if Below(turn, mark) {
+				marked = append(marked, s)
+			}
+			allKnown = allKnown && known
+		})
+		return allKnown || len(marked) > 0 // which its caller ends before it looks again
 	})
 	return marked
 }
