@@ -32,11 +32,13 @@ func TestFewChatsAreListedAtOnceHoweverManyRunsTheyHave(t *testing.T) {
 	endInDatabase(t, s, "old", 0, 1)
 	endInDatabase(t, s, "older than the last", 1, 2)
 	endInDatabase(t, s, "busy", 2, runs)
-	if err := s.runs.Add(t.Context(), newAdded("queued", ""), engine.Terms{}); err != nil {
-		t.Fatal(err)
+	for _, chat := range []string{"queued", "queued later"} {
+		if err := s.runs.Add(t.Context(), newAdded(chat, ""), engine.Terms{}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	var got []string
-	query := engine.ChatQuery{Limit: 2}
+	query := engine.ChatQuery{Limit: 4}
 	for pages := 1; ; pages++ {
 		page, next, err := s.runs.Chats(t.Context(), query)
 		if err != nil || pages > 2 {
@@ -50,7 +52,7 @@ func TestFewChatsAreListedAtOnceHoweverManyRunsTheyHave(t *testing.T) {
 		}
 		query.Cursor = next
 	}
-	if want := []string{"queued 1", fmt.Sprint("busy ", runs-2), "older than the last 1", "old 1"}; !slices.Equal(got, want) {
+	if want := []string{"queued later 1", "queued 1", fmt.Sprint("busy ", runs-2), "older than the last 1", "old 1"}; !slices.Equal(got, want) {
 		t.Errorf("the chats are %q, want %q", got, want)
 	}
 }
