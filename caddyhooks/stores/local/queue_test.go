@@ -273,7 +273,11 @@ func compareQueue(t *testing.T, rnd *rand.Rand, steps int) {
 					r.waiting, r.due = true, now.Add(end.Pause)
 				}
 			case 1:
-				q.Remove(id)() // not after all
+				undo := q.Remove(id)
+				q.expire(now) // while its end is written down
+				undo()        // not after all
+				p.expire(now)
+				r.claimed = true
 			default:
 				q.Remove(id)
 				p.runs = slices.DeleteFunc(p.runs, func(other *plainRun) bool { return other == r })

@@ -71,6 +71,18 @@ func (s *store) wants(ids ...string) map[string]uint64 {
 	}
 }
 
+// isTold waits until a node is told that others want something else.
+func (s *store) isTold() {
+	s.t.Helper()
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	select {
+	case <-s.Streams().Asked():
+	case <-timeout.C:
+		s.t.Fatal("the node is not told")
+	}
+}
+
 // receives waits for a frame.
 func receives(t *testing.T, feed engine.Feed) engine.Frame {
 	t.Helper()
@@ -97,7 +109,12 @@ func noFrame(t *testing.T, feed engine.Feed) {
 func othersLearn(_ *testing.T, a *store) {
 	b := a.join()
 	runs := a.addTo("a", "b")
+	select {
+	case <-b.Streams().Asked(): // since it joined
+	default:
+	}
 	first := a.Streams().Follow(runs[0].ID)
+	b.isTold()
 	b.wants(runs[0].ID)
 	second := a.Streams().Follow(runs[1].ID)
 	b.wants(runs[0].ID, runs[1].ID)
