@@ -400,3 +400,18 @@ func checkOverdue(t *testing.T, q *Queue, p *plainQueue, now time.Time, step int
 		t.Fatalf("step %d: got %d, want up to 2 of %d", step, len(some), len(want))
 	}
 }
+
+// Watchers of a run that stop to watch leave nothing behind.
+func TestWatchersAreForgotten(t *testing.T) {
+	t.Parallel()
+	var nodes Nodes
+	node := nodes.Join(time.Now())
+	_, first := node.Ended("run")
+	_, second := node.Ended("run")
+	second()
+	first()
+	first()
+	if len(nodes.watchers) != 0 {
+		t.Errorf("left: %v", nodes.watchers)
+	}
+}

@@ -24,7 +24,8 @@ func fillAside(t *testing.T, s *store, from, to int) {
 	}
 }
 
-// fillOnlyAside makes runs that are put aside, and are older than all others: half of them for people, and half with a time.
+// fillOnlyAside makes runs that are put aside, and are older than all others: half of them for people, and half with a time. Each has
+// a question that was answered, too, and was asked later.
 func fillOnlyAside(t testing.TB, s *store, from, to int) {
 	t.Helper()
 	const id = "('01900006-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid"
@@ -36,6 +37,8 @@ func fillOnlyAside(t testing.TB, s *store, from, to int) {
 		`INSERT INTO @.question (run, number, seq, people, asked_at, record)
 			SELECT ` + id + `, 0, nextval('@.question_seq'), n % 2 = 0, now(), CASE WHEN n % 2 = 0 THEN '{"kind":"start"}' ELSE '{"kind":"agent"}' END::json
 			FROM generate_series($1::int, $2::int - 1) n`,
+		`INSERT INTO @.question (run, number, seq, people, asked_at, answered_at, record)
+			SELECT ` + id + `, 1, nextval('@.question_seq'), true, now(), now(), '{"kind":"start"}' FROM generate_series($1::int, $2::int - 1) n`,
 		`INSERT INTO @.counter AS c (node, lane, waiting, asking) VALUES ('fill', 2, $2::int - $1::int, ($2::int - $1::int) / 2)
 			ON CONFLICT (node, lane) DO UPDATE SET waiting = c.waiting + excluded.waiting, asking = c.asking + excluded.asking`,
 	} {
