@@ -205,6 +205,35 @@ func TestNodesHearOfEachOtherAfterTheDatabaseWasUnreachable(t *testing.T) {
 	hearEachOther(t, a, b, 1)
 }
 
+func TestAPulseTellsOnlyWhatIsSo(t *testing.T) {
+	t.Parallel()
+	s := newTestStore(t)
+	s.add(t, newAdded("a", ""))
+	s.claimOne(t)
+	if err := s.watch.beat(t.Context(), request{full: true}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-s.Watch().SettingsChanged(): // since it joined
+	default:
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.watch.beat(gone, request{full: true}); err == nil {
+		t.Error("a pulse that did not reach the database does not say so")
+	}
+	if ahead := time.Until(s.now()); ahead.Abs() > time.Hour {
+		t.Errorf("the clock is wrong by %v", ahead)
+	}
+	select {
+	case <-s.Watch().Cancelled():
+		t.Error("it says that a run is to be cancelled")
+	case <-s.Watch().SettingsChanged():
+		t.Error("it says that settings were saved")
+	default:
+	}
+}
+
 func TestPulseTakesNoLongerInALongQueue(t *testing.T) {
 	t.Parallel()
 	fill := func(t *testing.T, s *store, from, to int) { fillRuns(t, s, from, to) }
