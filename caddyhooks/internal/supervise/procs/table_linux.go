@@ -126,13 +126,13 @@ func Variable(s Stat, name string) (value string, known bool) {
 	return "", true
 }
 
-// lookUp finds a variable in the environment of a process, and tells whether there is nothing to be read.
+// lookUp finds a variable in the environment of a process, and tells whether that is empty. One that may not be read is not.
 func lookUp(pid int, name string) (value string, empty bool) {
 	// Most environments are small.
 	for size := 64 << 10; ; size = maxEnviron {
 		text, ok := readInto(make([]byte, size), "/proc/"+strconv.Itoa(pid)+"/environ")
 		if !ok {
-			return "", true
+			return "", false
 		}
 		value, found := variable(text, name)
 		if found || len(text) < size || size == maxEnviron {
