@@ -111,6 +111,7 @@ var pastChecks = []check{
 	{"the last runs come first, as many as are wanted", pastOfAChat},
 	{"it ends with the run that is too much", pastOfSomeBytes},
 	{"runs that are forgotten are left out", pastForgotten},
+	{"runs without their message are left out, and what is before many of them", pastWithoutMessages},
 }
 
 // turnOf makes a run that later turns of their chat recall.
@@ -183,6 +184,25 @@ func pastForgotten(_ *testing.T, s *store) {
 	s.prune(engine.Limits{Retention: time.Hour})
 	s.pastIs("a", 10, 1<<20, last...)
 	s.pastIs("chat 00", 10, 1<<20)
+}
+
+func pastWithoutMessages(_ *testing.T, s *store) {
+	told := make(map[string]*engine.Run)
+	for chat, n := range map[string]int{"few": 10, "many": 200} {
+		told[chat] = turnOf(chat)
+		told[chat].History = 10 * time.Hour
+		s.carryOut(told[chat], ended())
+		for range n {
+			run := turnOf(chat)
+			s.add(run)
+			s.endQueued(run, ended())
+		}
+	}
+	s.advance(2 * time.Hour)
+	s.prune(engine.Limits{})
+	s.tells(told["few"], told["many"])
+	s.pastIs("few", 10, 1<<20, told["few"])
+	s.pastIs("many", 10, 1<<20)
 }
 
 func notFound(t *testing.T, s *store) {
