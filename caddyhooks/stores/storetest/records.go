@@ -192,11 +192,13 @@ func pastWithoutMessages(_ *testing.T, s *store) {
 		told[chat] = turnOf(chat)
 		told[chat].History = 10 * time.Hour
 		s.carryOut(told[chat], ended())
+		var last *engine.Run
 		for range n {
-			run := turnOf(chat)
-			s.add(run)
-			s.endQueued(run, ended())
+			last = turnOf(chat)
+			s.add(last)
+			s.endQueued(last, ended())
 		}
+		s.pastIs(chat, 1, 1<<20, last)
 	}
 	s.advance(2 * time.Hour)
 	s.prune(engine.Limits{})
