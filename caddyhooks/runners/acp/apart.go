@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"go.uber.org/zap"
+
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
@@ -27,7 +29,11 @@ func (a *ACP) runApart(ctx context.Context, turn *engine.Turn) (reply engine.Rep
 	if err != nil {
 		return reply, &engine.UnavailableError{Err: err}
 	}
-	defer func() { err = errors.Join(err, once.Remove()) }()
+	defer func() {
+		if err := once.Remove(); err != nil {
+			a.log.Error("folder of a turn not removed", zap.Error(err))
+		}
+	}()
 	for name, text := range a.preset.settings {
 		if _, err := os.Lstat(filepath.Join(once.Home, name)); errors.Is(err, fs.ErrNotExist) {
 			if err := errors.Join(once.Write(name, []byte(text)), once.HandOver()); err != nil {

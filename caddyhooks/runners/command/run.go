@@ -189,7 +189,9 @@ func (t *programTurn) removeFiles() {
 		t.release()
 	}
 	if t.once != nil {
-		_ = t.once.Remove()
+		if err := t.once.Remove(); err != nil {
+			t.runner.log.Error("folder of a turn not removed", zap.Error(err))
+		}
 	}
 }
 

@@ -1,6 +1,8 @@
 package programs
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -40,9 +42,31 @@ func removeLeftovers(around string) {
 			}
 			path := filepath.Join(around, entry.Name())
 			if release, ok := LockFolder(path); ok {
-				_ = os.RemoveAll(path) // what cannot be removed is no reason against a turn
+				_ = removeFolder(path) // what cannot be removed is no reason against a turn
 				release()
 			}
 		}
 	})
+}
+
+// removeFolder removes a folder of a turn. Programs leave folders there that nobody may write to, as `go mod download` does. No link is
+// followed out of it.
+func removeFolder(path string) error {
+	err := os.RemoveAll(path)
+	if !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	around, err := os.OpenRoot(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer around.Close()
+	name := filepath.Base(path)
+	_ = fs.WalkDir(around.FS(), name, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() {
+			_ = around.Chmod(path, 0o700) // if that fails, so does RemoveAll
+		}
+		return nil
+	})
+	return around.RemoveAll(name)
 }

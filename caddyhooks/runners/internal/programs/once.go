@@ -114,10 +114,10 @@ func (f *OnceFolders) Write(name string, data []byte) error {
 	return root.WriteFile(name, data, privateFile)
 }
 
-// Remove removes all. A program may have taken away its own rights to do so.
+// Remove removes all.
 func (f *OnceFolders) Remove() error {
 	defer f.release()
-	return os.RemoveAll(f.all)
+	return removeFolder(f.all)
 }
 
 // ReadConfig reads a file of settings below a home. In a home of another user, no link is followed out of it: Caddy may read more than
