@@ -3,10 +3,12 @@ package caddyhooks_test
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -493,6 +495,41 @@ func TestBodiesThatTakeTooLongAreGivenUp(t *testing.T) {
 	// A body in time is none the worse for it.
 	if got := s.Post("/api/hooks/agent", `{"message":"x","syncResponse":true}`); got.Status != 200 {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// The answer does not wait for the body for long. Caddy ends the connection after a minute if that was announced as small.
+func TestTooLargeBodyThatHardlyComesIsRefused(t *testing.T) {
+	restore := caddyhooks.ShortenBodyTime(200 * time.Millisecond)
+	s := hookstest.StartSite(t, "hooks {\n\tenabled\n\trunner echo\n\ttoken "+hookstest.Token+"\n\thook small {\n\t\taction agent\n\t}\n}")
+	t.Cleanup(restore)
+	const announcedSmall = "Content-Length: 65537"
+	for _, length := range []string{announcedSmall, "Content-Length: 9999999", "Transfer-Encoding: chunked\r\n\r\n10001\r\n" + strings.Repeat("a", 64<<10)} {
+		for _, isSlow := range []bool{false, true} {
+			conn := dial(t, s)
+			_, _ = fmt.Fprintf(conn, "POST /api/hooks/small HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\n%s\r\n\r\n", hookstest.Token, length)
+			if isSlow {
+				go func() {
+					for range time.Tick(20 * time.Millisecond) {
+						if _, err := io.WriteString(conn, "a"); err != nil {
+							return
+						}
+					}
+				}()
+			}
+			answer := bufio.NewReader(conn)
+			resp, err := http.ReadResponse(answer, nil)
+			if err != nil || resp.StatusCode != http.StatusRequestEntityTooLarge {
+				t.Fatalf("%.25s, slow %t: got %+v, %v", length, isSlow, resp, err)
+			}
+			resp.Body.Close()
+			if length == announcedSmall {
+				continue
+			}
+			if _, err := io.Copy(io.Discard, answer); errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("%.25s, slow %t: the connection stays open", length, isSlow)
+			}
+		}
 	}
 }
 

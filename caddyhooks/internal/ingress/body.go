@@ -33,6 +33,8 @@ const maxBodyTime = 30 * time.Second
 // ShorterBodyTime is set by tests, while connections of HTTP/3 may still be served. 0 is none.
 var ShorterBodyTime atomic.Int64
 
+func bodyTime() time.Duration { return cmp.Or(time.Duration(ShorterBodyTime.Load()), maxBodyTime) }
+
 // maxPooledBody is the largest buffer that is kept for the next body.
 const maxPooledBody = 128 << 10
 
@@ -52,7 +54,7 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64, memory *intak
 			b.release()
 		}
 	}()
-	clock := startBodyClock(w)
+	clock := startBodyClock(w, bodyTime())
 	err := b.readAll(r.Body, r.ContentLength, limit, clock)
 	if late := clock.stop(); late && err != nil {
 		err = errSlowBody
@@ -127,9 +129,9 @@ type bodyClock struct {
 	late    bool
 }
 
-func startBodyClock(w http.ResponseWriter) *bodyClock {
+func startBodyClock(w http.ResponseWriter, patience time.Duration) *bodyClock {
 	c := &bodyClock{conn: http.NewResponseController(w)}
-	c.timer = time.AfterFunc(cmp.Or(time.Duration(ShorterBodyTime.Load()), maxBodyTime), func() {
+	c.timer = time.AfterFunc(patience, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if !c.stopped {

@@ -96,7 +96,7 @@ func TestBufferOfABodyGrowsWithWhatHasCome(t *testing.T) {
 	t.Parallel()
 	for _, length := range []int64{-1, 1 << 20} {
 		b := &body{memory: &intake.Memory{Limit: 1 << 30}}
-		clock := startBodyClock(httptest.NewRecorder())
+		clock := startBodyClock(httptest.NewRecorder(), bodyTime())
 		defer clock.stop()
 		source := &watchedBody{Reader: strings.NewReader(strings.Repeat("x", 1<<20)), look: func() {
 			if most := max(2*len(b.bytes)+1, 4<<10); cap(b.bytes) > most {

@@ -140,9 +140,13 @@ func hearOut(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	const most, patience = 16 << 20, 5 * time.Second
-	client := http.NewResponseController(w)
-	if client.Flush() == nil && client.SetReadDeadline(time.Now().Add(patience)) == nil {
-		_, _ = io.CopyN(io.Discard, r.Body, most)
+	clock, client := startBodyClock(w, min(patience, bodyTime())), http.NewResponseController(w)
+	err := client.Flush() // which waits for the rest of a small body
+	for rest, piece := io.LimitReader(r.Body, most), make([]byte, 32<<10); err == nil && !clock.isLate(); {
+		_, err = rest.Read(piece)
+	}
+	if clock.stop() { // net/http would go on
+		_ = client.SetReadDeadline(time.Unix(1, 0))
 	}
 }
 
