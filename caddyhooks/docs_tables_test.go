@@ -193,7 +193,7 @@ func TestReferenceOfErrors(t *testing.T) {
 				message = textIn(pair.Value)
 			}
 		}
-		if code := statusCode(status); code != 0 && strings.Trim(message, " …") != "" {
+		if code := statusCode(status); code != 0 && strings.Trim(message, " ….") != "" {
 			answers[strconv.Itoa(code)] = append(answers[strconv.Itoa(code)], message)
 		}
 	})

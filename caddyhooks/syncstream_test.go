@@ -84,6 +84,22 @@ func TestOthersGetPlainAnswers(t *testing.T) {
 	s.Post("/api/hooks/wake", `{"text":"a"}`, "Accept", "text/event-stream").WantBody(t, 200, "status", "chatId")
 }
 
+func TestACheckedAnswerIsWholeForAllWhoTakeJSON(t *testing.T) {
+	s := hookstest.StartSite(t, hookstest.Hooks(hookstest.StartRunner(t, hookstest.ReplyText(`{"n":7}`)), ""))
+	for _, accept := range []string{"application/json, text/event-stream", "text/event-stream, application/*;q=0.1", "text/event-stream, */*", "*/*"} {
+		for range 2 { // the second answer is that of the first
+			resp := s.Post("/api/hooks/agent", schemaRequest, "Accept", accept, "Idempotency-Key", accept)
+			if resp.Status != 200 || resp.Body != `{"n":7}` || resp.Header.Get("Content-Type") != "application/json" {
+				t.Errorf("Accept: %s gets %d %v %s", accept, resp.Status, resp.Header, resp.Body)
+			}
+		}
+	}
+	for _, accept := range []string{"text/event-stream", "text/event-stream, application/json;q=0", "text/event-stream, */*, application/*;q=0"} {
+		s.Post("/api/hooks/agent", schemaRequest, "Accept", accept).WantError(t, 406)
+		s.Post("/api/hooks/agent", schemaRequest, "Accept", accept, "Idempotency-Key", "*/*").WantError(t, 406)
+	}
+}
+
 func TestErrorsBeforeTheRunAreOrdinary(t *testing.T) {
 	rn := hookstest.StartRunner(t, nil)
 	s := hookstest.StartSite(t, hookstest.Hooks(rn, "workers 1"))
@@ -92,7 +108,7 @@ func TestErrorsBeforeTheRunAreOrdinary(t *testing.T) {
 	s.Post("/api/hooks/agent", `{`, accept, events).WantError(t, 400)
 	s.Request("POST", "/api/hooks/agent", streamRequest, accept, events).WantError(t, 401)
 	s.Post("/api/hooks/agent", `{"message":"`+strings.Repeat("a", 1<<20)+`","syncResponse":true}`, accept, events).WantError(t, 413)
-	s.Post("/api/hooks/agent", schemaRequest, accept, events).WantError(t, 406, "responseJsonSchema", "text/event-stream")
+	s.Post("/api/hooks/agent", schemaRequest, accept, events).WantError(t, 406, "responseJsonSchema", "application/json")
 	refused := s.AdminRequest("GET", "/hooks/refused", "")
 	if !strings.Contains(refused.Body, `"an answer with a schema cannot be streamed"`) || !strings.Contains(refused.Body, `406`) {
 		t.Errorf("refused requests are %s", refused.Body)

@@ -8,26 +8,39 @@ import (
 // WantsEvents reports whether a request asks for server-sent events: its Accept headers list text/event-stream, and do not
 // prefer text/plain. Ranges such as */* say how welcome plain text is, and do not ask for events.
 func WantsEvents(accept []string) bool {
+	events, _ := welcome(accept, "text/event-stream")
+	_, plain := welcome(accept, "text/plain")
+	return events > 0 && events >= plain
+}
+
+// AcceptsJSON reports whether Accept headers have a range with application/json in it. None of them is no range.
+func AcceptsJSON(accept []string) bool {
+	_, quality := welcome(accept, "application/json")
+	return quality > 0
+}
+
+// welcome returns how welcome a media type is: where it is listed itself, and by the closest range. -1 is unlisted.
+func welcome(accept []string, mediaType string) (itself, closest int) {
 	const unlisted = -1
-	events, plain, text, anything := unlisted, unlisted, unlisted, unlisted
+	family, _, _ := strings.Cut(mediaType, "/")
+	itself, ofFamily, anything := unlisted, unlisted, unlisted
 	for r := range MediaRanges(accept) {
 		switch {
-		case strings.EqualFold(r.Name, "text/event-stream"):
-			events = max(events, r.Quality)
-		case strings.EqualFold(r.Name, "text/plain"):
-			plain = max(plain, r.Quality)
-		case strings.EqualFold(r.Name, "text/*"):
-			text = max(text, r.Quality)
+		case strings.EqualFold(r.Name, mediaType):
+			itself = max(itself, r.Quality)
+		case strings.EqualFold(r.Name, family+"/*"):
+			ofFamily = max(ofFamily, r.Quality)
 		case r.Name == "*/*":
 			anything = max(anything, r.Quality)
 		}
 	}
-	for _, wider := range [...]int{text, anything} { // the closest range counts
-		if plain == unlisted {
-			plain = wider
+	closest = itself
+	for _, wider := range [...]int{ofFamily, anything} {
+		if closest == unlisted {
+			closest = wider
 		}
 	}
-	return events > 0 && events >= plain
+	return itself, closest
 }
 
 // mediaRange is an element of an Accept header.

@@ -127,7 +127,10 @@ func (q *hookRequest) answerAsFirst(w http.ResponseWriter, r *http.Request, firs
 	if err != nil {
 		return err
 	}
-	streams := api.WantsEvents(r.Header["Accept"])
+	streams, err := wantsStream(r, record.Run)
+	if err != nil {
+		return err
+	}
 	if !record.Status.Ended() && !streams {
 		return &api.Error{Status: http.StatusConflict, RetryAfter: time.Second,
 			Message: "The first request with this " + same + " is still being carried out."}

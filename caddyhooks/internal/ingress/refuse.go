@@ -198,6 +198,11 @@ func isBySettings(err error) bool {
 	return nothing || refused || ignored || errors.Is(err, errNotFrom)
 }
 
+// whyOff says why there are no webhooks.
+func whyOff(a *settings.Active) *noWebhookError {
+	return &noWebhookError{"webhooks are off: " + a.OffBecause}
+}
+
 // whyNoHook says why no hook has a name.
 func whyNoHook(a *settings.Active, name string) *noWebhookError {
 	if a.Problems[settings.Part{Mapping: name}.String()] != "" {

@@ -20,18 +20,29 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
 )
 
-// serveQuestion serves what agents and people send who answer a question. That does not depend on whether webhooks are enabled: the runs
-// were accepted when they were.
-func (q *hookRequest) serveQuestion(w http.ResponseWriter, r *http.Request) (served bool, err error) {
-	if id, ok := strings.CutPrefix(q.name, "replies/"); ok {
-		observe.NoteStatus(r, observe.RequestRunAPI)
-		return true, q.serveReply(w, r, id)
+// serveQuestion serves what agents and people send who answer a question. While webhooks are off it does so for runs that were accepted
+// before, and strangers find nothing here.
+func (q *hookRequest) serveQuestion(w http.ResponseWriter, r *http.Request, active *settings.Active) (served bool, err error) {
+	var serve func(http.ResponseWriter, *http.Request, string) error
+	id, ok := strings.CutPrefix(q.name, "replies/")
+	if ok {
+		serve = q.serveReply
+	} else if id, ok = strings.CutPrefix(q.name, "answers/"); ok {
+		serve = q.serveAnswer
+	} else {
+		return false, nil
 	}
-	if id, ok := strings.CutPrefix(q.name, "answers/"); ok {
-		observe.NoteStatus(r, observe.RequestRunAPI)
-		return true, q.serveAnswer(w, r, id)
+	observe.NoteStatus(r, observe.RequestRunAPI)
+	if !active.On && r.Method != http.MethodPost { // which have no token
+		if _, err := q.in.Service.Engine.Question(r.Context(), id); errors.Is(err, engine.ErrNotFound) {
+			return true, whyOff(active)
+		}
 	}
-	return false, nil
+	err = serve(w, r, id)
+	if answer, ok := errors.AsType[*api.Error](err); ok && answer.Status < http.StatusInternalServerError && !active.On && !q.isKnown {
+		err = whyOff(active)
+	}
+	return true, err
 }
 
 const (

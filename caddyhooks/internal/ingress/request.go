@@ -151,11 +151,11 @@ func (q *hookRequest) meters() *observe.HookMeters { return q.in.Meters.Endpoint
 // serve takes the request through all steps: gate, route, authenticate, read, intake, submit, answer.
 func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *settings.Active) error {
 	in := q.in
-	if served, err := q.serveQuestion(w, r); served {
+	if served, err := q.serveQuestion(w, r, active); served {
 		return err
 	}
 	if !active.On {
-		return &noWebhookError{"webhooks are off: " + active.OffBecause}
+		return whyOff(active)
 	}
 	if run, ok := strings.CutPrefix(q.name, "runs/"); ok {
 		observe.NoteStatus(r, observe.RequestRunAPI)
@@ -347,6 +347,10 @@ func (q *hookRequest) release() {
 func (q *hookRequest) submit(w http.ResponseWriter, r *http.Request, runs []*engine.Run, revision int64) error {
 	s := q.in.Service
 	var outcome engine.Outcome
+	streams, err := wantsStream(r, runs[0])
+	if err != nil {
+		return err
+	}
 	within, err := q.withinBudgets(r.Context(), runs, revision)
 	if err == nil {
 		runs = within
@@ -356,7 +360,7 @@ func (q *hookRequest) submit(w http.ResponseWriter, r *http.Request, runs []*eng
 	if err == nil {
 		defer func() { q.taken.GiveBack() }()
 		switch {
-		case run.Sync && api.WantsEvents(r.Header["Accept"]):
+		case streams:
 			return q.submitStreaming(w, r, run, revision)
 		case run.Sync:
 			outcome, err = s.Engine.Do(r.Context(), run, revision, func() { q.noteStored(r, run) })

@@ -17,17 +17,26 @@ import (
 )
 
 var errEventsWithSchema = &api.Error{Status: http.StatusNotAcceptable,
-	Message: "An answer with responseJsonSchema cannot be streamed: it is checked, and may be repaired, before it is sent. Leave out " +
-		"text/event-stream in Accept, or the schema.",
+	Message: "An answer with responseJsonSchema cannot be streamed: it is checked, and may be repaired, before it is sent. Add " +
+		"application/json to Accept, or leave out the schema.",
 	Reason: "an answer with a schema cannot be streamed"}
+
+// wantsStream reports whether the caller of a run gets server-sent events. A checked answer comes whole, to all who take JSON.
+func wantsStream(r *http.Request, run *engine.Run) (bool, error) {
+	switch accept := r.Header["Accept"]; {
+	case !run.Sync, !api.WantsEvents(accept), run.Schema != nil && api.AcceptsJSON(accept):
+		return false, nil
+	case run.Schema != nil:
+		return false, errEventsWithSchema
+	default:
+		return true, nil
+	}
+}
 
 // submitStreaming gives a run to the engine, and answers a waiting caller with server-sent events: all that the run says, and
 // then its result, or an error where a plain answer would have another status. The stream begins when the run is stored; until
 // then errors are ordinary answers. Unlike other streams it outlives a reload, as plain answers do.
 func (q *hookRequest) submitStreaming(w http.ResponseWriter, r *http.Request, run *engine.Run, revision int64) error {
-	if run.Schema != nil {
-		return errEventsWithSchema
-	}
 	e := q.in.Service.Engine
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
