@@ -71,6 +71,12 @@ func TestHookIsPutEditedAndDeleted(t *testing.T) {
 			t.Errorf("a secret is shown: %s", errs)
 		}
 	}
+	for _, name := range []string{"", `"name":"issues",`} { // what is wrong is said once, and no more than that
+		_, errs, err = hook("put", "issues", "-f", writeInput(t, "bad.json", "{"+name+`"action":"agent","rate":"5 per hour"}`))
+		if wantExit(t, 1, errs, err, "rate must be"); strings.Contains(errs, "Problem: ") {
+			t.Errorf("said %s", errs)
+		}
+	}
 	_, errs, err = hook("put", "issues")
 	wantExit(t, 2, errs, err, "-f is missing")
 	_, errs, err = hook("put", "issues", "-f", "not-there.json")

@@ -42,7 +42,7 @@ func TestExitCodesOfVerbsThatLook(t *testing.T) {
 		{"health --instance other", 1, "", `Error: there is no hooks instance "other"`},
 		{"runs --limit -1", 2, "", "Error: --limit must be a number of rows, or 0 for all\nMore: caddy hooks runs --help\n"},
 		{"show", 2, "", "More: caddy hooks show --help\n"},
-		{"export --of nothing", 2, "", "Error: --of must be one of runs, chat and deliveries"},
+		{"export --of nothing", 2, "", "Error: say what to export: --of must be one of runs, chat and deliveries"},
 		{"export --of runs -o " + filepath.Join(t.TempDir(), "a", "b"), 1, "", "Error: there is no folder "},
 		{"status --help", 0, "Shows whether webhooks are on, the queue", ""},
 	} {

@@ -131,7 +131,7 @@ func deletePause(in *service.Instance, w http.ResponseWriter, r *http.Request) e
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	case p.What == starts.All:
-		return api.Errorf(http.StatusNotFound, "all is not paused; GET /hooks/pauses lists what is")
+		return api.Errorf(http.StatusNotFound, "all is not paused; caddy hooks pauses and GET /hooks/pauses list what is")
 	default:
 		return api.Errorf(http.StatusNotFound, "the %s %q is not paused%s", p.What, text.Abridge(p.Name), didYouMean(p.Name, paused))
 	}

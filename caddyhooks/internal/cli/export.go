@@ -53,7 +53,7 @@ func exportCall(cmd *cobra.Command) (call adminclient.Call, format string, err e
 	of := flags.Text(cmd, "of")
 	filters, ok := api.ExportFilters[of]
 	if !ok {
-		return call, "", flags.Usagef("--of must be one of runs, chat and deliveries")
+		return call, "", flags.Usagef("say what to export: --of must be one of runs, chat and deliveries")
 	}
 	if format = flags.Text(cmd, "format"); !slices.Contains(exportFormats, format) || format == "csv" && flags.WantsJSON(cmd) {
 		return call, "", flags.Usagef("--format must be jsonl, or csv without --json")

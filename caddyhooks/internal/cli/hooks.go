@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -219,7 +220,7 @@ func runHookPut(s *session, cmd *cobra.Command, args []string) error {
 	case adminclient.IsRefused(err, http.StatusPreconditionFailed):
 		return fmt.Errorf("%w: %s", err, flags.NextCommand(cmd, "hook", "get", args[0]))
 	case adminclient.IsRefused(err, http.StatusBadRequest):
-		s.noteProblems(mapping, err.Error())
+		s.noteProblems(args[0], mapping, err.Error())
 	}
 	if done, err := s.printedJSON(answer, err); done {
 		return err
@@ -266,15 +267,20 @@ func splitETag(data []byte) (mapping []byte, etag string, err error) {
 	return mapping, etag, err
 }
 
-// noteProblems says what else is wrong with a mapping, beside what is known already.
-func (s *session) noteProblems(mapping []byte, known string) {
-	body := text.PlainJSON(map[string]any{"mapping": json.RawMessage(mapping), "payload": "{}"})
+// noteProblems says what else is wrong with the mapping of a name, beside what is known already.
+func (s *session) noteProblems(name string, mapping []byte, known string) {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(mapping, &members) != nil {
+		return
+	}
+	members["name"] = text.JSONString(name)
+	body := text.PlainJSON(map[string]any{"mapping": members, "payload": "{}"})
 	var shown api.Preview
 	if _, err := s.call(adminclient.Call{Method: http.MethodPost, Path: "preview", Body: body}, &shown); err != nil {
 		return
 	}
 	for _, problem := range shown.Problems {
-		if problem.Field != "payload" && problem.Message != known {
+		if problem.Field != "payload" && !strings.Contains(known, problem.Message) {
 			s.screen.Note("Problem: %s", problem.Message)
 		}
 	}
