@@ -13,11 +13,12 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/pgtest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/dsn"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/storetest"
 )
 
 func TestMain(m *testing.M) {
-	callTime = 15 * time.Second
+	callTime, dsn.HostTime = 15*time.Second, 10*time.Second
 	pgtest.Main(m)
 }
 

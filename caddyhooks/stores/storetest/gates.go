@@ -151,7 +151,7 @@ func rateOfRuns(_ *testing.T, s *store) {
 			s.advance(10 * time.Minute)
 		}
 	}
-	s.lasted("the wait", s.closing(anHour(3, "x")).Wait, 40*time.Minute)
+	s.waits(s.closing(anHour(3, "x")).Wait, 40*time.Minute)
 	s.passes(anHour(3, "y"))
 	s.advance(41 * time.Minute)
 	s.passes(anHour(3, "x"))

@@ -27,8 +27,9 @@ type DSN struct {
 	Config *pgx.ConnConfig // never changed
 }
 
-// hostTime is how long it may take to reach one of the hosts of a DSN, so that there is time left for another one.
-const hostTime = 3 * time.Second
+// HostTime is how long it may take to reach one of the hosts of a DSN, so that there is time left for another one. Tests change it, since
+// their machine may be busy.
+var HostTime = 3 * time.Second
 
 // Parse reads a URL, or a list of settings. Its errors have nothing of the text in them but the path of a file that cannot be read.
 // onNotice gets what servers remark.
@@ -49,8 +50,8 @@ func Parse(text string, onNotice pgconn.NoticeHandler) (DSN, error) {
 			"or a list such as host=… user=… dbname=…")
 	}
 	config := pool.ConnConfig
-	if config.ConnectTimeout == 0 || config.ConnectTimeout > hostTime {
-		config.ConnectTimeout = hostTime
+	if config.ConnectTimeout == 0 || config.ConnectTimeout > HostTime {
+		config.ConnectTimeout = HostTime
 	}
 	// A link that has gone silent is found by whoever only listens.
 	dialer := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 2 * time.Second, Interval: time.Second, Count: 3}}
@@ -105,7 +106,7 @@ func check(text string) error {
 
 // Dial opens a connection. Its transactions are those that the functions need.
 func (n DSN) Dial(ctx context.Context) (*pgx.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, hostTime*time.Duration(1+len(n.Config.Fallbacks)))
+	ctx, cancel := context.WithTimeout(ctx, HostTime*time.Duration(1+len(n.Config.Fallbacks)))
 	defer cancel()
 	conn, level, err := n.dialAs(ctx, n.Config.Copy())
 	if err != nil || level == readCommitted {
