@@ -13,7 +13,7 @@ func WantsEvents(accept []string) bool {
 	return events > 0 && events >= plain
 }
 
-// AcceptsJSON reports whether Accept headers have a range with application/json in it. None of them is no range.
+// AcceptsJSON reports whether Accept headers list application/json, or a range with it.
 func AcceptsJSON(accept []string) bool {
 	_, quality := welcome(accept, "application/json")
 	return quality > 0
