@@ -55,7 +55,9 @@ func startSigner(t *testing.T) *signer {
 	})
 	answer := bufio.NewScanner(out)
 	answer.Buffer(nil, 1<<20)
-	return &signer{asked: in, answer: answer}
+	s := &signer{asked: in, answer: answer}
+	s.sign(t, question{Sender: "token"}) // it answers when its libraries are loaded, and no event grows old until then
+	return s
 }
 
 // writeAtOnce writes a file that other processes may be reading.
