@@ -195,7 +195,7 @@ func TestACallerWhoWaitsForAnAgentThatAnswersLater(t *testing.T) {
 	}
 }
 
-// What was accepted goes on when webhooks are turned off, or the configuration is loaded again.
+// What was accepted goes on when webhooks are turned off, or the configuration is loaded again. Strangers find nothing while they are off.
 func TestAnAgentAnswersAfterAReloadAndWhileWebhooksAreOff(t *testing.T) {
 	rn, next := laterRunner(t)
 	s := hookstest.NewServer(t)
@@ -204,6 +204,21 @@ func TestAnAgentAnswersAfterAReloadAndWhileWebhooksAreOff(t *testing.T) {
 	reply := next()
 	s.Waiting(id)
 	s.Reload(strings.Replace(laterHooks(rn, s.Port, "workers 2"), " enabled\n", "", 1))
+	const off = "Either webhooks are off"
+	path := strings.TrimPrefix(reply.URL, s.URL)
+	page := strings.Replace(path, "/replies/", "/answers/", 1)
+	nobody := page[:strings.LastIndex(page, "/")] + "/q_" + strings.Repeat("0", 32) + "_0"
+	for method, paths := range map[string][]string{"GET": {path, path + "x", page + "x", nobody}, "PUT": {path, page}, "POST": {path + "x", nobody, "/api/hooks/agent"}} {
+		for _, path := range paths {
+			s.Request(method, path, `{"text":"x"}`).WantError(t, 404, off)
+		}
+	}
+	for range 30 { // more often than tokens may be wrong
+		reply.post(t, `{"text":"x"}`, "Authorization", "Bearer "+strings.Repeat("x", len(reply.Token))).WantError(t, 404, off)
+	}
+	if resp := s.Request("GET", page, ""); resp.Status != 200 {
+		t.Errorf("the page of a question that waits is answered %d %s", resp.Status, resp.Body)
+	}
 	if resp := reply.post(t, `{"text":"the answer"}`); resp.Status != 200 {
 		t.Fatalf("got %d %s", resp.Status, resp.Body)
 	}
@@ -393,39 +408,6 @@ func TestTokensOfQuestionsAreNotGuessed(t *testing.T) {
 	if !limited {
 		t.Error("whoever guesses tokens is not slowed down")
 	}
-}
-
-// Webhooks that are switched off show nothing to strangers. Runs that were accepted before get their answers all the same.
-func TestWhileOffOnlyRunsThatWaitAreAnswered(t *testing.T) {
-	rn, next := laterRunner(t)
-	s := hookstest.NewServer(t)
-	s.Load(laterHooks(rn, s.Port, ""))
-	id := s.Accept(`{"message":"hello"}`)
-	reply := next()
-	s.Waiting(id)
-	s.Load(strings.Replace(laterHooks(rn, s.Port, ""), "enabled", "", 1))
-	page := strings.TrimPrefix(strings.Replace(reply.URL, "/replies/", "/answers/", 1), s.URL)
-	nobody := page[:strings.LastIndex(page, "/")+1] + "q_" + strings.Repeat("0", 32) + "_0"
-	for method, paths := range map[string][]string{
-		"GET": {"replies/x", strings.TrimPrefix(reply.URL, s.URL+"/api/hooks/"), "answers/x", strings.TrimPrefix(nobody, "/api/hooks/")},
-		"PUT": {"answers/x", strings.TrimPrefix(page, "/api/hooks/")}, "POST": {"replies/x", strings.TrimPrefix(nobody, "/api/hooks/"), "agent"},
-	} {
-		for _, path := range paths {
-			s.Request(method, "/api/hooks/"+path, `{"text":"x"}`).WantError(t, 404, "Either webhooks are off")
-		}
-	}
-	for range 30 { // more often than tokens may be wrong
-		reply.post(t, `{"text":"x"}`, "Authorization", "Bearer "+strings.Repeat("x", len(reply.Token))).WantError(t, 404, "Either webhooks are off")
-	}
-	if resp := s.Request("GET", page, ""); resp.Status != 200 {
-		t.Errorf("the page of a question that waits is answered %d %s", resp.Status, resp.Body)
-	}
-	if resp := reply.post(t, `{"text":"the answer"}`); resp.Status != 200 {
-		t.Fatalf("the answer is answered %d %s", resp.Status, resp.Body)
-	}
-	hookstest.Eventually(t, "the run has ended", func() bool {
-		return strings.Contains(s.AdminRequest("GET", "/hooks/runs/"+id, "").Body, `"status":"completed"`)
-	})
 }
 
 // The log warns once if agents or people have nowhere to answer.
