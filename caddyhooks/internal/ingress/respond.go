@@ -141,7 +141,7 @@ func hearOut(w http.ResponseWriter, r *http.Request) {
 	}
 	const most, patience = 16 << 20, 5 * time.Second
 	clock, client := startBodyClock(w, min(patience, bodyTime())), http.NewResponseController(w)
-	err := client.Flush() // which waits for the rest of a small body
+	err := client.Flush() // which waits for the rest of the body, or 256 KB of it
 	for rest, piece := io.LimitReader(r.Body, most), make([]byte, 32<<10); err == nil && !clock.isLate(); {
 		_, err = rest.Read(piece)
 	}
